@@ -1,0 +1,303 @@
+"""What the pure mesh hears and what it asks for.
+
+``Mesh.handle(event, now)`` takes one event (what happened, past tense) and gives the effects to carry out
+(what to do, imperative). Neither side keeps a reference to the other; every value here is immutable.
+Connections are numbered by the driver; requests (`Read`, `Perform`) are numbered by the mesh.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from hmp_node.errors import HmpError
+from hmp_node.wire.container import VerifiedContainer
+from hmp_node.wire.frames import Channel, Frame
+
+
+class Now(NamedTuple):
+    """Both clocks at one instant: ``mono`` in seconds for timers, ``wall_us`` in microseconds UTC for stamps."""
+
+    mono: float
+    wall_us: int
+
+
+# --- events: from the network ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A WebSocket is up. ``want`` is the DID the dialler expects; ``address`` is what was dialled, or the remote."""
+
+    conn: int
+    initiator: bool
+    address: str
+    arrival: str
+    want: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HandshakeReceived:
+    """One raw Noise handshake message arrived on a channel that is not secure yet."""
+
+    conn: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ContainersReceived:
+    """Containers of one frame that passed `wire.container.verify` and the scope check, in order."""
+
+    conn: int
+    containers: tuple[VerifiedContainer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameReceived:
+    """Any frame but containers: ping, pong, refused, bye."""
+
+    conn: int
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The connection is gone, whoever closed it; ``code`` is a `Reject` code, "lost" or "bye:<code>"."""
+
+    conn: int
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class DialFailed:
+    """No WebSocket came of a `Dial`."""
+
+    address: str
+    want: str | None
+    reason: str
+
+
+# --- events: from the node ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The node is up; ``announcement`` is our own signed `peer_announce`."""
+
+    announcement: VerifiedContainer
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxChanged:
+    """After a commit: the outbox has new or newly due rows for these recipients."""
+
+    recipients: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptsMade:
+    """After a commit: a receipt container of ours, to go to ``to`` if it is connected (it is stored already)."""
+
+    to: str
+    receipt: VerifiedContainer
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptsStored:
+    """After a commit: a peer's receipt closed these containers' outbox rows for recipient ``by``."""
+
+    by: str
+    containers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PeerForgotten:
+    """After a commit: the peer was blocked or purged; close its channels and dial it no more."""
+
+    did: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowsRead:
+    """Answer to `Read`."""
+
+    id: int
+    rows: tuple[tuple[object, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Performed:
+    """Answer to `Perform`: ``error`` is None when it committed."""
+
+    id: int
+    error: HmpError | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """`Mesh.wake_at` has come (or the driver felt like it)."""
+
+
+# --- events: questions of actions, answered with `Answer` -----------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DialAsked:
+    """Connect now. Answer: (did, announced name, address), or an HmpError."""
+
+    id: int
+    addresses: tuple[str, ...]
+    want: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PingAsked:
+    """Ping a peer over its channel, dialling it if need be. Answer: round trip in seconds, or an HmpError."""
+
+    id: int
+    did: str
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StatusAsked:
+    """Answer: tuple of `PeerStatus`."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeerStatus:
+    """One peer as the mesh sees it now."""
+
+    did: str
+    state: str  # "connected", "dialling", "waiting"
+    address: str
+    since: float
+    in_flight: int
+    next_dial: float | None
+    last_error: str
+
+
+Event: TypeAlias = (
+    Opened
+    | HandshakeReceived
+    | ContainersReceived
+    | FrameReceived
+    | Closed
+    | DialFailed
+    | Started
+    | OutboxChanged
+    | ReceiptsMade
+    | ReceiptsStored
+    | PeerForgotten
+    | RowsRead
+    | Performed
+    | Ticked
+    | DialAsked
+    | PingAsked
+    | StatusAsked
+)
+
+
+# --- queries a mesh may read ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxDue:
+    """Rows (outbox id, container DID, mesh form bytes) for one recipient, state queued or sent, due, id > after, oldest first."""
+
+    recipient: str
+    after: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeersToDial:
+    """Rows (DID, address, ...) of peers worth a connection: joined or trusted by the user, or with an open outbox."""
+
+    limit: int
+
+
+Query: TypeAlias = OutboxDue | PeersToDial
+
+
+# --- effects --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SendHandshake:
+    """Send one raw Noise handshake message."""
+
+    conn: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Secure:
+    """From here on the connection speaks frames through ``channel``; ``peer`` is proven."""
+
+    conn: int
+    channel: Channel
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Queue one frame on a secure connection (the driver keeps order and bounds the queue)."""
+
+    conn: int
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Say bye with ``code`` if the channel is secure, then close."""
+
+    conn: int
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dial:
+    """Open a WebSocket to ``address``; ends in `Opened` or `DialFailed`."""
+
+    address: str
+    want: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Answered by `RowsRead` with the same id."""
+
+    id: int
+    query: Query
+
+
+@dataclass(frozen=True, slots=True)
+class Perform:
+    """Run an action as ``actor`` (a peer's DID, or "system"); answered by `Performed` with the same id."""
+
+    id: int
+    actor: str
+    action: str
+    argument: object
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer to a question: a value, or an HmpError."""
+
+    id: int
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Something for people and metrics to see: ``topic`` is "peer.up", "peer.down", "dial.failed", "refused"."""
+
+    topic: str
+    data: tuple[tuple[str, object], ...]
+
+
+Effect: TypeAlias = SendHandshake | Secure | Send | Close | Dial | Read | Perform | Answer | Tell
