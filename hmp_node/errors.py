@@ -13,7 +13,7 @@ from enum import StrEnum
 class Reject(StrEnum):
     """Why input from outside was not accepted; the value is the stable code (protocol/spec/container.md 8)."""
 
-    # stage: bytes
+    # of the stage bytes
     TOO_LARGE = "too_large"
     BAD_MSGPACK = "bad_msgpack"
     BAD_UTF8 = "bad_utf8"
@@ -23,7 +23,7 @@ class Reject(StrEnum):
     BAD_STRING = "bad_string"
     TOO_DEEP = "too_deep"
     NOT_CANONICAL = "not_canonical"
-    # stage: structure
+    # of the stage structure
     MISSING_FIELD = "missing_field"
     WRONG_TYPE = "wrong_type"
     MISPLACED_FIELD = "misplaced_field"
@@ -33,27 +33,27 @@ class Reject(StrEnum):
     BAD_ENCODING = "bad_encoding"
     RECIPIENT_CONFLICT = "recipient_conflict"
     TOO_MANY_RECIPIENTS = "too_many_recipients"
-    # stage: time
+    # of the stage time
     FUTURE_TIMESTAMP = "future_timestamp"
     EXPIRED = "expired"
-    # stage: hash
+    # of the stage hash
     PAYLOAD_HASH_MISMATCH = "payload_hash_mismatch"
     CONTAINER_DID_MISMATCH = "container_did_mismatch"
-    # stage: key
+    # of the stage key
     KEY_MISMATCH = "key_mismatch"
     KEY_UNKNOWN = "key_unknown"
     KEY_CONFLICT = "key_conflict"
     KEY_REVOKED = "key_revoked"
-    # stage: signature
+    # of the stage signature
     UNSUPPORTED_SIGNATURE = "unsupported_signature"
     BAD_SIGNATURE = "bad_signature"
-    # stage: identity of content
+    # of the stage identity of content
     DID_CONFLICT = "did_conflict"
-    # stage: scope
+    # of the stage scope
     OUT_OF_SCOPE = "out_of_scope"
-    # stage: class
+    # of the stage class
     BAD_PAYLOAD = "bad_payload"
-    # stage: seal (recipient only)
+    # of the stage seal (recipient only)
     NOT_RECIPIENT = "not_recipient"
     CANNOT_OPEN = "cannot_open"
     INFLATED_TOO_LARGE = "inflated_too_large"

@@ -16,7 +16,7 @@ from hmp_node.wire.frames import Channel, Frame
 
 
 class Now(NamedTuple):
-    """Both clocks at one instant: ``mono`` in seconds for timers, ``wall_us`` in microseconds UTC for stamps."""
+    """Both clocks at one instant: ``mono`` in seconds for timers, ``wall_us`` microseconds UTC for stamps."""
 
     mono: float
     wall_us: int
@@ -27,7 +27,10 @@ class Now(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A WebSocket is up. ``want`` is the DID the dialler expects; ``address`` is what was dialled, or the remote."""
+    """A WebSocket is up.
+
+    ``want`` is the DID the dialler expects; ``address`` is what was dialled, or the remote.
+    """
 
     conn: int
     initiator: bool
@@ -96,7 +99,7 @@ class OutboxChanged:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptsMade:
-    """After a commit: a receipt container of ours, to go to ``to`` if it is connected (it is stored already)."""
+    """After a commit: a stored receipt of ours, to go to ``to`` if it is connected."""
 
     to: str
     receipt: VerifiedContainer
@@ -168,7 +171,7 @@ class StatusAsked:
 
 @dataclass(frozen=True, slots=True)
 class PeerStatus:
-    """One peer as the mesh sees it now."""
+    """One peer as the mesh sees it; ``since`` and ``next_dial`` are monotonic seconds, ``rtt`` seconds."""
 
     did: str
     state: str  # "connected", "dialling", "waiting"
@@ -177,6 +180,8 @@ class PeerStatus:
     in_flight: int
     next_dial: float | None
     last_error: str
+    name: str = ""  # announced, not trusted
+    rtt: float | None = None
 
 
 Event: TypeAlias = (
@@ -205,7 +210,10 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class OutboxDue:
-    """Rows (outbox id, container DID, mesh form bytes) for one recipient, state queued or sent, due, id > after, oldest first."""
+    """The open outbox of one recipient: state queued or sent, due, id > ``after``, oldest first.
+
+    Rows (outbox id, container DID, mesh form bytes).
+    """
 
     recipient: str
     after: int
@@ -214,7 +222,10 @@ class OutboxDue:
 
 @dataclass(frozen=True, slots=True)
 class PeersToDial:
-    """Rows (DID, address, ...) of peers worth a connection: joined or trusted by the user, or with an open outbox."""
+    """Peers worth a connection: joined or trusted by the user, or with an open outbox.
+
+    Rows (DID, address, ...).
+    """
 
     limit: int
 
@@ -276,7 +287,12 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Perform:
-    """Run an action as ``actor`` (a peer's DID, or "system"); answered by `Performed` with the same id."""
+    """Run an action as ``actor`` (a peer's DID, or "system"); answered by `Performed` with the same id.
+
+    ``argument`` is a `VerifiedContainer` for a peer's note.receive, receipt.receive and container.keep, and
+    {"container", "arrival"} for peer.announced; for the system's outbox.sent, outbox.failed, peer.up, peer.down
+    and peer.unreached it is a dict of the action's arguments.
+    """
 
     id: int
     actor: str
@@ -294,7 +310,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Something for people and metrics to see: ``topic`` is "peer.up", "peer.down", "dial.failed", "refused"."""
+    """Something for people and metrics to see.
+
+    ``topic`` and its data: "peer.up" did, name, address, initiator; "peer.down" did, code; "dial.failed" did
+    (or None), address, reason; "refused" code, and did (of a container or a peer) or address.
+    """
 
     topic: str
     data: tuple[tuple[str, object], ...]

@@ -1,0 +1,204 @@
+"""What becomes of sent notes: the view, waiting for a state, and what the mesh and the clock report."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from hmp_node.actions import facts, journal, names
+from hmp_node.actions.actors import Actor, System
+from hmp_node.actions.context import Context
+from hmp_node.actions.note import MAX_PAGE
+from hmp_node.actions.registry import Done, Nothing, RowNumber, action
+from hmp_node.actions.views import OutboxView, outbox_view
+from hmp_node.errors import Reject, Rejected
+from hmp_node.store import outbox
+from hmp_node.store.database import Tx
+from hmp_node.wire.text import time_text
+
+MAX_WAIT_S = 86_400.0
+_EXPIRE_AT_ONCE = 500
+_DEAD_ENDS = ("refused", "failed", "expired")
+
+
+class NoteOutbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``to``: a DID or a name you gave. ``before``: rows with a smaller id, to turn the page."""
+
+    state: Literal["queued", "sent", "relayed", "delivered", "read", "refused", "failed", "expired"] | None = None
+    to: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = 50
+    before: RowNumber | None = None
+
+
+class OutboxPage(msgspec.Struct, frozen=True):
+    """Rows, newest first; ``more``: there are older ones."""
+
+    rows: list[OutboxView]
+    more: bool
+
+
+class NoteWait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Wait until every recipient's row has come this far."""
+
+    container_did: str
+    state: Literal["sent", "delivered", "read"] = "delivered"
+    timeout_s: Annotated[float, Meta(ge=0, le=MAX_WAIT_S)] = 30.0
+
+
+class Waited(msgspec.Struct, frozen=True):
+    """``met``: all rows have come as far as was asked, or further."""
+
+    met: bool
+    rows: list[OutboxView]
+
+
+class OutboxSent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Ids of outbox rows that were written to a channel."""
+
+    ids: tuple[RowNumber, ...]
+
+
+class OutboxFailed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A peer or the mesh will not take a container: for now, or for good."""
+
+    container_did: str
+    recipient_did: str
+    reason: str
+    temporary: bool = False
+
+
+class Expired(msgspec.Struct, frozen=True):
+    """How many rows ran out of time."""
+
+    expired: int
+
+
+@action(
+    "note.outbox",
+    args=NoteOutbox,
+    result=OutboxPage,
+    capability="notes.read",
+    kind="read",
+    help="List what was sent and what is proven to have become of it, newest first.",
+    example="hmp-node outbox --state queued",
+)
+async def note_outbox(ctx: Context, _actor: Actor, args: NoteOutbox) -> OutboxPage:
+    """A page of the outbox; states past ``sent`` are those that stored receipts prove."""
+    recipient = None if args.to is None else await names.resolve(ctx.db, args.to)
+    rows = await outbox.listing(ctx.db, state=args.state, recipient=recipient, before=args.before, limit=args.limit + 1)
+    return OutboxPage([outbox_view(row) for row in rows[: args.limit]], more=len(rows) > args.limit)
+
+
+@action(
+    "note.wait",
+    args=NoteWait,
+    result=Waited,
+    capability="notes.read",
+    kind="read",
+    help="Wait until a sent note has come so far, or cannot come so far any more.",
+    example="hmp-node send bob hello --wait delivered --timeout 60",
+)
+async def note_wait(ctx: Context, _actor: Actor, args: NoteWait) -> Waited:
+    """What is known when it is met, hopeless, or the time is up. NOT_FOUND for a container never sent."""
+    wanted = outbox.RANK[args.state]
+    with ctx.feed.watch(args.container_did) as changed:
+        deadline = asyncio.get_running_loop().time() + args.timeout_s
+        while True:
+            changed.clear()
+            rows = await outbox.of_container(ctx.db, args.container_did)
+            if not rows:
+                raise Rejected(Reject.NOT_FOUND, f"nothing was sent as {args.container_did[:100]}")
+            open_rows = [row for row in rows if row.state in _DEAD_ENDS or outbox.RANK[row.state] < wanted]
+            hopeless = bool(open_rows) and all(row.state in _DEAD_ENDS for row in open_rows)
+            left = deadline - asyncio.get_running_loop().time()
+            if not open_rows or hopeless or left <= 0:
+                return Waited(not open_rows, [outbox_view(row) for row in rows])
+            try:
+                async with asyncio.timeout(left):
+                    await changed.wait()
+            except TimeoutError:
+                continue
+
+
+@action(
+    "outbox.sent",
+    args=OutboxSent,
+    result=Done,
+    capability="mesh.upkeep",
+    kind="write",
+    help="The mesh has written these rows to a channel.",
+)
+async def outbox_sent(ctx: Context, _actor: System, args: OutboxSent) -> Done:
+    """Our own word, and no more than that."""
+
+    async def work(tx: Tx) -> Done:
+        for container_did, recipient in await outbox.mark_sent(tx, args.ids, now=ctx.now()):
+            facts.tell(tx, "note.state", facts.note_state(container_did, recipient, "sent"))
+        return Done()
+
+    return await ctx.write(work)
+
+
+@action(
+    "outbox.failed",
+    args=OutboxFailed,
+    result=Done,
+    capability="mesh.upkeep",
+    kind="write",
+    help="A container was not taken: try later, or never again.",
+)
+async def outbox_failed(ctx: Context, _actor: System, args: OutboxFailed) -> Done:
+    """For now: queued again with the reason and a time. For good: failed; a receipt still overrides it."""
+
+    async def work(tx: Tx) -> Done:
+        now_us = ctx.now_us()
+        now = time_text(now_us)
+        reason = args.reason[:64]
+        if args.temporary:
+            until = time_text(now_us + int(ctx.settings.retry_s * 1_000_000))
+            state = "queued"
+            moved = await outbox.postpone(
+                tx, args.container_did, args.recipient_did, reason=reason, until=until, now=now
+            )
+        else:
+            state = "failed"
+            moved = await outbox.fail(tx, args.container_did, args.recipient_did, reason=reason, now=now)
+        if moved:
+            facts.tell(tx, "note.state", facts.note_state(args.container_did, args.recipient_did, state, reason))
+        return Done()
+
+    return await ctx.write(work)
+
+
+@action(
+    "outbox.expire",
+    args=Nothing,
+    result=Expired,
+    capability="mesh.upkeep",
+    kind="write",
+    help="Give up on what could not be delivered in its time.",
+)
+async def outbox_expire(ctx: Context, _actor: System, _args: Nothing) -> Expired:
+    """Rows past their ``expires_at``, each with its row in the log."""
+    if not await outbox.any_expired(ctx.db, now=ctx.now()):
+        return Expired(0)
+
+    async def work(tx: Tx) -> Expired:
+        now = ctx.now()
+        rows = await outbox.expire(tx, now=now, limit=_EXPIRE_AT_ONCE)
+        for row in rows:
+            await end(ctx, tx, row, state="expired", reason="expired", now=now)
+        return Expired(len(rows))
+
+    return await ctx.write(work)
+
+
+async def end(ctx: Context, tx: Tx, row: outbox.Closed, *, state: str, reason: str, now: str) -> None:
+    """Log and tell that a delivery ended without a receipt."""
+    seq = await journal.fact_out(
+        ctx, tx, peer=row.recipient, action=journal.EXPIRED, container_did=row.container_did, content=reason, at=now
+    )
+    facts.tell(tx, "note.state", facts.note_state(row.container_did, row.recipient, state, reason), seq=seq)

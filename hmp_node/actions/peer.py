@@ -1,0 +1,479 @@
+"""Peers as the owner deals with them: join, name, trust, block, purge, verify; and what peers say of themselves.
+
+Names, capabilities and addresses in an announcement are claims: they are stored and shown as such. Tags, names to
+send to, blocks and grants are the owner's alone.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from hmp_node.actions import facts, names, outbox, words
+from hmp_node.actions.actors import Actor
+from hmp_node.actions.addresses import check, looks_like_address
+from hmp_node.actions.context import Context
+from hmp_node.actions.names import Target
+from hmp_node.actions.registry import Done, action
+from hmp_node.errors import Denied, Deny, Failure, HmpError, Reject, Rejected
+from hmp_node.mesh.events import DialAsked, PingAsked
+from hmp_node.store import notes, peers
+from hmp_node.store import outbox as outbox_store
+from hmp_node.store.database import Tx
+from hmp_node.store.peers import AddressRow, PeerRow
+from hmp_node.wire import card
+from hmp_node.wire.text import did_key
+
+MAX_TAGS = 32
+DIAL_MAX_S = 3600.0
+_PAGE = 1000
+_AT_ONCE = 500
+
+
+class PeerList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``after``: peers with a greater DID, to turn the page."""
+
+    after: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=_PAGE)] = _PAGE
+
+
+class PeerRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A peer: a DID, a card, or a name you gave."""
+
+    peer: str
+
+
+class AddressView(msgspec.Struct, frozen=True):
+    """One way to a peer and how it went; ``source``: hand, card, announce."""
+
+    address: str
+    source: str
+    last_success: str | None
+    last_failure: str | None
+    failure_reason: str | None
+
+
+class PeerView(msgspec.Struct, frozen=True):
+    """``name`` is yours; ``announced``, ``description``, ``capabilities`` and ``software`` the peer's own claims."""
+
+    did: str
+    name: str | None
+    announced: str | None
+    state: str
+    tags: list[str]
+    blocked: bool
+    revoked: bool
+    last_seen: str | None
+    registered_at: str
+    description: str | None
+    capabilities: dict[str, Any]
+    software: str | None
+    addresses: list[AddressView]
+
+
+class PeerPage(msgspec.Struct, frozen=True):
+    """Peers by DID; ``more``: there are others after the last."""
+
+    peers: list[PeerView]
+    more: bool
+
+
+class PeerJoin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``where``: an address or a card. ``name``: what you will call the peer."""
+
+    where: str
+    name: str | None = None
+    timeout_s: Annotated[float, Meta(gt=0, le=DIAL_MAX_S)] = 15.0
+
+
+class Joined(msgspec.Struct, frozen=True):
+    """``reachable`` false: kept, and dialled until it answers; ``reason`` says why it did not yet."""
+
+    did: str
+    announced_name: str | None
+    address: str | None
+    alias: str | None
+    reachable: bool
+    reason: str | None = None
+
+
+class PeerTrust(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Tags to give a peer, or with ``remove`` to take from it."""
+
+    peer: str
+    tags: Annotated[tuple[str, ...], Meta(min_length=1, max_length=MAX_TAGS)]
+    remove: bool = False
+
+
+class Trusted(msgspec.Struct, frozen=True):
+    """The peer's tags now, and how many of its notes left the quarantine."""
+
+    did: str
+    tags: list[str]
+    released: int
+
+
+class PeerAlias(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Call ``did`` (a DID or a card) ``name``; without a DID the name is forgotten."""
+
+    name: str
+    did: str | None = None
+
+
+class Purged(msgspec.Struct, frozen=True):
+    """How many notes are gone for good."""
+
+    did: str
+    notes: int
+
+
+class SafetyWords(msgspec.Struct, frozen=True):
+    """The same eight words on both sides."""
+
+    did: str
+    words: list[str]
+
+
+class PeerPing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A peer and how long to try."""
+
+    peer: str
+    timeout_s: Annotated[float, Meta(gt=0, le=DIAL_MAX_S)] = 15.0
+
+
+class Pong(msgspec.Struct, frozen=True):
+    """There and back, in milliseconds."""
+
+    did: str
+    round_trip_ms: float
+
+
+# --- reading --------------------------------------------------------------------------------------------
+
+
+@action(
+    "peer.list",
+    args=PeerList,
+    result=PeerPage,
+    capability="peers.read",
+    kind="read",
+    help="List the peers this node knows.",
+    example="hmp-node peers",
+)
+async def peer_list(ctx: Context, _actor: Actor, args: PeerList) -> PeerPage:
+    """A page of peers by DID."""
+    rows = await peers.listing(ctx.db, after=args.after, limit=args.limit + 1)
+    ways = await peers.addresses_of(ctx.db, [row.did for row in rows[: args.limit]])
+    return PeerPage([_view(row, ways.get(row.did, [])) for row in rows[: args.limit]], more=len(rows) > args.limit)
+
+
+@action(
+    "peer.show",
+    args=PeerRef,
+    result=PeerView,
+    capability="peers.read",
+    kind="read",
+    help="Show one peer.",
+    example='hmp-node do peer.show --args \'{"peer": "bob"}\'',
+)
+async def peer_show(ctx: Context, _actor: Actor, args: PeerRef) -> PeerView:
+    """One peer with everything known about it."""
+    did = await names.resolve(ctx.db, args.peer)
+    row = await peers.find(ctx.db, did)
+    if row is None:
+        raise Rejected(Reject.NOT_FOUND, f"no peer {did} is known here")
+    return _view(row, await peers.addresses(ctx.db, did))
+
+
+def _view(row: PeerRow, ways: list[AddressRow]) -> PeerView:
+    return PeerView(
+        did=row.did,
+        name=row.alias,
+        announced=row.name,
+        state=row.status,
+        tags=notes.split_tags(row.tags),
+        blocked=bool(row.blocked),
+        revoked=row.revoked_at is not None,
+        last_seen=row.last_seen,
+        registered_at=row.registered_at,
+        description=row.description,
+        capabilities=msgspec.json.decode(row.capabilities or "{}", type=dict[str, Any]),
+        software=row.software,
+        addresses=[
+            AddressView(way.address, way.source, way.last_success, way.last_failure, way.failure_reason) for way in ways
+        ],
+    )
+
+
+@action(
+    "peer.verify",
+    args=PeerRef,
+    result=SafetyWords,
+    capability="peers.read",
+    kind="read",
+    help="Show eight words; when your friend sees the same ones, nobody sits between you.",
+    example="hmp-node verify bob",
+)
+async def peer_verify(ctx: Context, _actor: Actor, args: PeerRef) -> SafetyWords:
+    """Words from both public keys. KEY_UNKNOWN while the peer's is not known."""
+    did = await names.resolve(ctx.db, args.peer)
+    key = did_key(did) or (await peers.bearing(ctx.db, did)).public_key
+    if key is None:
+        raise Rejected(Reject.KEY_UNKNOWN, f"no key is known for {did}", remedy="connect to it first")
+    return SafetyWords(did, list(words.safety_words(ctx.me.public_key, key)))
+
+
+@action(
+    "peer.ping",
+    args=PeerPing,
+    result=Pong,
+    capability="peers.manage",
+    kind="external",
+    help="Measure the way to a peer and back, dialling it if need be.",
+    example="hmp-node ping bob",
+)
+async def peer_ping(ctx: Context, _actor: Actor, args: PeerPing) -> Pong:
+    """Seconds from the mesh, shown as milliseconds."""
+    did = await names.resolve(ctx.db, args.peer)
+    ways = tuple(way.address for way in await peers.addresses(ctx.db, did))
+    seconds = await ctx.ask(PingAsked(0, did, ways), args.timeout_s)
+    return Pong(did, round(seconds * 1000, 3))
+
+
+# --- joining and naming ---------------------------------------------------------------------------------
+
+
+@action(
+    "peer.join",
+    args=PeerJoin,
+    result=Joined,
+    capability="peers.manage",
+    kind="write",
+    help="Connect to a peer at an address or by its card, and stay in touch with it.",
+    example="hmp-node join 192.0.2.7:7440 --name bob",
+)
+async def peer_join(ctx: Context, _actor: Actor, args: PeerJoin) -> Joined:
+    """Dial now. With a card the peer is kept even if it does not answer yet."""
+    name = None if args.name is None else (names.check_name(args.name), args.name.strip())
+    target = _where(ctx, args.where)
+    if target.did == ctx.me.did:
+        raise _myself()
+    did, announced, used, error = await _dial(ctx, target, args.timeout_s)
+
+    async def work(tx: Tx) -> Joined:
+        now = ctx.now()
+        standing = await ctx.standings.of(tx, did, now_us=ctx.now_us())
+        if standing.blocked:
+            raise Denied(Deny.BLOCKED, f"{did} is blocked", remedy="unblock it first")
+        await peers.ensure(tx, did, now=now)
+        for address in dict.fromkeys((*target.hints, *([used] if used else []))):
+            await peers.add_address(tx, did, address, peers.BY_HAND, now=now)
+        if used:
+            await peers.address_worked(tx, did, used, now=now)
+        await peers.copy_addresses(tx, did)
+        if name is not None:
+            await _give_name(ctx, tx, *name, did, now=now)
+        tx.note(facts.OUTBOX, did)  # whom the mesh does not hold yet it looks up soon
+        alias = standing.name if name is None else name[1]
+        return Joined(did, announced, used, alias, reachable=error is None, reason=error)
+
+    return await ctx.write(work)
+
+
+def _where(ctx: Context, where: str) -> Target:
+    if where.startswith(card.SCHEME):
+        return names.read_card(ctx, where)
+    if looks_like_address(where):
+        return Target(None, hints=(check(where),))
+    raise Rejected(
+        Reject.BAD_ARGUMENT,
+        f"{where[:80]!r} is neither an address nor a card",
+        remedy="HOST:PORT, a ws:// or wss:// URL, or the line that `hmp-node id` prints on the other node",
+    )
+
+
+async def _dial(ctx: Context, target: Target, timeout_s: float) -> tuple[str, str | None, str | None, str | None]:
+    """(DID, announced name, address that worked, why it did not)."""
+    try:
+        did, announced, used = await ctx.ask(DialAsked(0, target.hints, target.did), timeout_s)
+    except HmpError as error:
+        unreached = error.code in (Failure.TIMED_OUT, Failure.PEER_UNREACHABLE)
+        if target.did is None or not unreached:
+            raise
+        return target.did, None, None, str(error.code)
+    if did == ctx.me.did:
+        raise _myself()
+    return did, announced or None, used, None
+
+
+def _myself() -> Rejected:
+    return Rejected(Reject.BAD_ARGUMENT, "that is this node itself")
+
+
+async def _give_name(ctx: Context, tx: Tx, name: str, display: str, did: str, *, now: str) -> None:
+    if not await peers.put_alias(tx, name, display, did, now=now):
+        holder = await peers.alias_did(tx, name)
+        raise Rejected(
+            Reject.NAME_TAKEN,
+            f"{display!r} is already your name for {holder}",
+            remedy="take another, or `alias --remove`",
+        )
+    ctx.standings.touch(tx)
+
+
+@action(
+    "peer.alias",
+    args=PeerAlias,
+    result=Done,
+    capability="peers.manage",
+    kind="write",
+    help="Give a peer a name you can send to, or forget the name.",
+    example="hmp-node alias bob did:hmp:agent:6Mk...",
+)
+async def peer_alias(ctx: Context, _actor: Actor, args: PeerAlias) -> Done:
+    """NAME_TAKEN if the name is another's; NOT_FOUND if there is no such name to forget."""
+    name = names.check_name(args.name)
+
+    async def work(tx: Tx) -> Done:
+        if args.did is None:
+            if not await peers.remove_alias(tx, name):
+                raise Rejected(Reject.NOT_FOUND, f"nobody is called {args.name[:80]!r}")
+            ctx.standings.touch(tx)
+            return Done()
+        did = await names.resolve(tx, args.did)
+        if did == ctx.me.did:
+            raise _myself()
+        now = ctx.now()
+        await peers.ensure(tx, did, now=now)
+        await _give_name(ctx, tx, name, args.name.strip(), did, now=now)
+        return Done()
+
+    return await ctx.write(work)
+
+
+# --- trust ----------------------------------------------------------------------------------------------
+
+
+@action(
+    "peer.trust",
+    args=PeerTrust,
+    result=Trusted,
+    capability="peers.manage",
+    kind="write",
+    help="Give a peer tags, and with them the grants of those tags; Friend lifts the quarantine.",
+    example="hmp-node trust bob Friend",
+)
+async def peer_trust(ctx: Context, _actor: Actor, args: PeerTrust) -> Trusted:
+    """Its quarantined notes come into the inbox if a grant speaks for it now."""
+    tags = [names.check_tag(tag) for tag in args.tags]
+
+    async def work(tx: Tx) -> Trusted:
+        did = await names.resolve(tx, args.peer)
+        if did == ctx.me.did:
+            raise _myself()
+        await peers.ensure(tx, did, now=ctx.now())
+        had = notes.split_tags((await peers.bearing(tx, did)).tags)
+        kept = [tag for tag in had if tag not in tags] if args.remove else list(dict.fromkeys([*had, *tags]))
+        if len(kept) > MAX_TAGS:
+            raise Rejected(Reject.BAD_ARGUMENT, f"a peer has at most {MAX_TAGS} tags")
+        await peers.set_tags(tx, did, kept)
+        ctx.standings.touch(tx)
+        return Trusted(did, kept, await release(ctx, tx, did))
+
+    return await ctx.write(work)
+
+
+async def release(ctx: Context, tx: Tx, did: str) -> int:
+    """Let this author's notes out of quarantine if the grants say so now; gives how many."""
+    verdict = (await ctx.standings.of(tx, did, now_us=ctx.now_us())).verdicts["notes", "in"]
+    if not verdict.allow or verdict.quarantined:
+        return 0
+    released = await notes.lift_quarantine(tx, did)
+    if released:
+        facts.tell(tx, "note.released", {"author_did": did, "count": released})
+    return released
+
+
+@action(
+    "peer.block",
+    args=PeerRef,
+    result=Done,
+    capability="peers.manage",
+    kind="write",
+    help="Take nothing from a peer any more, answer nothing, send nothing.",
+    example="hmp-node block did:hmp:agent:6Mk...",
+)
+async def peer_block(ctx: Context, _actor: Actor, args: PeerRef) -> Done:
+    """What was on its way to it fails with reason ``blocked``."""
+
+    async def work(tx: Tx) -> Done:
+        did = await names.resolve(tx, args.peer)
+        if did == ctx.me.did:
+            raise _myself()
+        now = ctx.now()
+        await peers.ensure(tx, did, now=now)
+        await peers.block(tx, did, now=now)
+        ctx.standings.touch(tx)
+        await _fail_outbox(ctx, tx, did, reason=str(Deny.BLOCKED), now=now)
+        tx.note(facts.FORGOTTEN, did)
+        return Done()
+
+    return await ctx.write(work)
+
+
+@action(
+    "peer.unblock",
+    args=PeerRef,
+    result=Done,
+    capability="peers.manage",
+    kind="write",
+    help="Undo a block.",
+    example="hmp-node unblock bob",
+)
+async def peer_unblock(ctx: Context, _actor: Actor, args: PeerRef) -> Done:
+    """NOT_FOUND if the peer is not blocked."""
+
+    async def work(tx: Tx) -> Done:
+        did = await names.resolve(tx, args.peer)
+        if not await peers.unblock(tx, did):
+            raise Rejected(Reject.NOT_FOUND, f"{did} is not blocked")
+        ctx.standings.touch(tx)
+        return Done()
+
+    return await ctx.write(work)
+
+
+@action(
+    "peer.purge",
+    args=PeerRef,
+    result=Purged,
+    capability="peers.manage",
+    kind="write",
+    help="Delete all notes of a peer for good, and forget the peer.",
+    example="hmp-node purge did:hmp:agent:6Mk...",
+)
+async def peer_purge(ctx: Context, _actor: Actor, args: PeerRef) -> Purged:
+    """Its containers' DIDs stay, so that nothing purged is taken in again; so do its key and a block."""
+
+    async def work(tx: Tx) -> Purged:
+        did = await names.resolve(tx, args.peer)
+        if did == ctx.me.did:
+            raise _myself()
+        gone = 0
+        while some := await notes.purge_author(tx, did, limit=_AT_ONCE):
+            gone += some
+        await _fail_outbox(ctx, tx, did, reason="purged", now=ctx.now())
+        await peers.forget(tx, did)
+        ctx.standings.touch(tx)
+        tx.note(facts.FORGOTTEN, did)
+        return Purged(did, gone)
+
+    return await ctx.write(work)
+
+
+async def _fail_outbox(ctx: Context, tx: Tx, did: str, *, reason: str, now: str) -> None:
+    while rows := await outbox_store.fail_all(tx, did, reason=reason, now=now, limit=_AT_ONCE):
+        for row in rows:
+            await outbox.end(ctx, tx, row, state="failed", reason=reason, now=now)

@@ -1,0 +1,296 @@
+"""The one client of a running node's local API, for the CLI and for programs beside the node.
+
+Standard library only and synchronous, so that a command starts fast. Where the node listens stands in the home's
+``api.json``, its bearer token in ``api.token``; both are read anew for every connection, since a restarted node listens
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlencode, urlsplit
+
+from hmp_node.errors import Denied, Deny, Failed, Failure, HmpError, Reject, Rejected
+
+CALL_S = 30.0
+SILENCE_S = 45.0  # three heartbeats of the event stream
+LINE_BYTES = 4 * 1024 * 1024
+
+REOPENED = "stream.reopened"
+
+T = TypeVar("T")
+
+
+class Event(NamedTuple):
+    """One event of the node: ``id`` is its seq in the log chain, or None for what the log does not hold."""
+
+    id: int | None
+    topic: str
+    data: dict[str, Any]
+
+
+class Client:
+    """Calls the node that runs on ``home``. Every method raises `Failed` NO_NODE when none does."""
+
+    def __init__(self, home: Path | str, *, timeout: float = CALL_S) -> None:
+        self.home = Path(home)
+        self.timeout = timeout
+
+    def call(
+        self,
+        action: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        key: str | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """Perform an action and give its result; a typed error of the node is raised as the same error here.
+
+        ``timeout`` is the longest silence in seconds (`Failed` TIMED_OUT). The idempotency key, made up when none is
+        given, goes with both attempts: when the connection breaks, the call is made once more, and its effect is one.
+        """
+        body = _encode(dict(args or {}))
+        headers = {"Content-Type": "application/json", "Idempotency-Key": key or secrets.token_hex(16)}
+        path = f"/api/v1/actions/{_segment(action)}"
+        silence = self.timeout if timeout is None else timeout
+        try:
+            return self._request("POST", path, body=body, headers=headers, timeout=silence)
+        except (http.client.HTTPException, ConnectionError):
+            return self._settled(lambda: self._request("POST", path, body=body, headers=headers, timeout=silence))
+
+    def table(self) -> list[dict[str, Any]]:
+        """The actions this client may ask for: name, help, kind, capability, example, args (a JSON Schema)."""
+        rows = self._settled(lambda: self._request("GET", "/api/v1/actions", timeout=self.timeout))["actions"]
+        return list(rows)
+
+    def events(self, topics: Iterable[str] = (), *, since: int | None = None, patience: float = 0.0) -> EventStream:
+        """Follow the node's events of these topics (none: all), after chain seq ``since`` if given.
+
+        The stream is open, and misses nothing, from the moment this returns. A broken one is opened again after the
+        last event seen, for up to ``patience`` seconds without a node; an event of topic `REOPENED` says so, since
+        what carries no id may have been missed.
+        """
+        return EventStream(self, tuple(topics), since, patience)
+
+    def connect(self, timeout: float) -> tuple[http.client.HTTPConnection, dict[str, str]]:
+        """An open connection and the headers that authorise it. `Failed` NO_NODE when nobody listens."""
+        address, port = self._endpoint()
+        headers = {"Authorization": f"Bearer {self._token()}"}
+        connection = http.client.HTTPConnection(address, port, timeout=timeout)
+        try:
+            connection.connect()
+        except OSError as error:
+            raise self._no_node(f"{address}:{port} does not answer: {error.strerror or error}") from error
+        return connection, headers
+
+    def _endpoint(self) -> tuple[str, int]:
+        path = self.home / "api.json"
+        try:
+            facts = json.loads(path.read_text(encoding="utf-8"))
+            url, pid = urlsplit(str(facts["url"])), int(facts["pid"])
+            address, port = url.hostname, url.port
+        except FileNotFoundError:
+            raise self._no_node() from None
+        except OSError as error:
+            raise Failed(Failure.HOME_UNUSABLE, f"{path} cannot be read: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._no_node(f"{path} is damaged") from error
+        if url.scheme != "http" or address is None or port is None:
+            raise self._no_node(f"{path} names no http address")
+        if not _alive(pid):  # whoever took over its port must not be shown our token
+            raise self._no_node(f"process {pid} is gone")
+        return address, port
+
+    def _token(self) -> str:
+        path = self.home / "api.token"
+        try:
+            return path.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise Denied(
+                Deny.BAD_TOKEN, f"{path} cannot be read", remedy="run as the user who runs the node"
+            ) from error
+
+    def _no_node(self, why: str = "") -> Failed:
+        told = f" ({why})" if why else ""
+        return Failed(Failure.NO_NODE, f"No node is running on {self.home}{told}", remedy="start it with hmp-node run")
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float,
+    ) -> dict[str, Any]:
+        connection, authority = self.connect(timeout)
+        try:
+            connection.request(method, path, body=body, headers=authority | dict(headers or {}))
+            with connection.getresponse() as response:
+                return _result(response.status, response.read())
+        except TimeoutError as error:
+            raise Failed(Failure.TIMED_OUT, f"The node did not answer within {timeout:g} s") from error
+        finally:
+            connection.close()
+
+    def _settled(self, request: Callable[[], T]) -> T:
+        try:
+            return request()
+        except (http.client.HTTPException, ConnectionError) as error:
+            raise self._no_node(f"the connection broke: {type(error).__name__}") from error
+
+
+class EventStream:
+    """An iterator of `Event`; a context manager, so that it closes."""
+
+    def __init__(self, client: Client, topics: tuple[str, ...], since: int | None, patience: float) -> None:
+        self.last_id = since
+        self._client, self._topics, self._patience = client, topics, patience
+        self._connection: http.client.HTTPConnection | None = None
+        self._response: http.client.HTTPResponse | None = None
+        self._open()
+
+    def __enter__(self) -> EventStream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Event]:
+        return self
+
+    def __next__(self) -> Event:
+        try:
+            return self._read()
+        except (http.client.HTTPException, OSError):
+            self.close()
+            self._reopen()
+            return Event(None, REOPENED, {})
+
+    def close(self) -> None:
+        """Hang up. Iterating on opens the stream again."""
+        for part in (self._response, self._connection):
+            if part is not None:
+                part.close()
+        self._response = self._connection = None
+
+    def _open(self) -> None:
+        connection, headers = self._client.connect(SILENCE_S)
+        if self.last_id is not None:
+            headers["Last-Event-ID"] = str(self.last_id)
+        try:
+            connection.request(
+                "GET", "/api/v1/events?" + urlencode({"topics": ",".join(self._topics)}), headers=headers
+            )
+            response = connection.getresponse()
+            if response.status != 200:
+                _result(response.status, response.read())
+            response.readline(LINE_BYTES)  # the server's greeting: from here on nothing is missed
+        except BaseException:
+            connection.close()
+            raise
+        self._connection, self._response = connection, response
+
+    def _reopen(self) -> None:
+        deadline = time.monotonic() + self._patience
+        while True:
+            try:
+                self._open()
+            except (http.client.HTTPException, OSError) as error:
+                last: HmpError = Failed(Failure.NO_NODE, f"The node went away: {error}", remedy="hmp-node run")
+            except Failed as error:
+                if error.code not in {Failure.NO_NODE, Failure.BUSY}:
+                    raise
+                last = error
+            else:
+                return
+            if time.monotonic() >= deadline:
+                raise last
+            time.sleep(0.2)
+
+    def _read(self) -> Event:
+        if self._response is None:
+            raise ConnectionResetError("the stream is closed")
+        number, topic, data = None, "message", ""
+        while True:
+            line = self._response.readline(LINE_BYTES)
+            if not line.endswith(b"\n"):
+                raise ConnectionResetError("the stream broke off")
+            name, _, value = line.decode("utf-8").rstrip("\r\n").partition(": ")
+            if name == "id":
+                number = int(value)
+            elif name == "event":
+                topic = value
+            elif name == "data":
+                data = value
+            elif not name and data:
+                if topic == "end":
+                    raise ConnectionResetError("the node ended the stream")
+                self.last_id = self.last_id if number is None else number
+                return Event(number, topic, json.loads(data))
+
+
+def rebuild(code: str, message: str, remedy: str = "") -> HmpError:
+    """The typed error of a code, as the node raised it; an unknown code (a newer node) is `Failed` INTERNAL."""
+    if code in _REJECTS:
+        return Rejected(_REJECTS[code], message, remedy=remedy)
+    if code in _DENIALS:
+        return Denied(_DENIALS[code], message, remedy=remedy)
+    if code in _FAILURES:
+        return Failed(_FAILURES[code], message, remedy=remedy)
+    return Failed(Failure.INTERNAL, f"{message} [{code}]", remedy=remedy)
+
+
+_REJECTS = {str(item): item for item in Reject}
+_DENIALS = {str(item): item for item in Deny}
+_FAILURES = {str(item): item for item in Failure}
+
+
+def _result(status: int, body: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(body)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise Failed(Failure.INTERNAL, f"The node answered {status} with no JSON we know")
+    if status == 200:
+        return value
+    error = value.get("error")
+    told = error if isinstance(error, dict) else {}
+    raise rebuild(
+        str(told.get("code", status)), str(told.get("message", "The node failed")), str(told.get("remedy", ""))
+    )
+
+
+def _encode(args: Mapping[str, Any]) -> bytes:
+    try:
+        return json.dumps(args, ensure_ascii=False, allow_nan=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise Rejected(Reject.BAD_STRING, "An argument is not valid Unicode text") from error
+    except (TypeError, ValueError) as error:
+        raise Rejected(Reject.BAD_ARGUMENT, f"The arguments are not JSON: {error}") from error
+
+
+def _segment(action: str) -> str:
+    if not action or not all(char.isascii() and (char.isalnum() or char in "._-") for char in action):
+        raise Rejected(Reject.UNKNOWN_ACTION, f"There is no action {action!r}", remedy="see hmp-node actions")
+    return action
+
+
+def _alive(pid: int) -> bool:
+    if os.name != "posix" or pid <= 0:
+        return pid > 0
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,101 @@
+"""The files of one node's home: where they are, who may read them, and that one process at a time uses them.
+
+A home holds ``node.yaml``, ``identity.key`` (0600), ``node.db``, ``log.head``, ``api.token`` (0600),
+``api.json`` (where the running node's local API listens), ``node.lock``, ``logs/`` and ``backups/``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hmp_node.errors import Failed, Failure
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+
+class Home:
+    """Paths of a home folder; nothing is made until `prepare`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "node.yaml"
+        self.key = path / "identity.key"
+        self.head = path / "log.head"
+        self.token = path / "api.token"
+        self.endpoint = path / "api.json"
+        self.lock = path / "node.lock"
+        self.logs = path / "logs"
+
+    def prepare(self) -> None:
+        """Make the folders, readable by their owner alone.
+
+        Raises `Failed` HOME_UNUSABLE naming the path and the reason.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.logs.mkdir(exist_ok=True, mode=0o700)
+            probe = self.path / f".probe.{os.getpid()}"
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise Failed(
+                Failure.HOME_UNUSABLE,
+                f"The home {self.path} cannot be written: {error.strerror}",
+                remedy="give a folder of yours with --home DIR or HMP_HOME",
+            ) from error
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the home for this process. Raises `Failed` HOME_LOCKED naming the process that has it."""
+        with self.lock.open("a+", encoding="utf-8") as file:
+            try:
+                if fcntl is not None:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                file.seek(0)
+                holder = file.read().strip() or "unknown"
+                raise Failed(
+                    Failure.HOME_LOCKED,
+                    f"Another node (process {holder}) runs on the home {self.path}",
+                    remedy="stop it first, or give this one another home with --home DIR",
+                ) from error
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
+
+    def read_token(self) -> str:
+        """The local API's bearer token of the user; made (0600) when there is none."""
+        with contextlib.suppress(FileNotFoundError):
+            token = self.token.read_text(encoding="ascii").strip()
+            if token:
+                return token
+        token = secrets.token_urlsafe(32)
+        write_private(self.token, token + "\n")
+        return token
+
+    def publish_endpoint(self, facts: dict[str, Any]) -> None:
+        """Say where the local API listens; `withdraw_endpoint` takes it back."""
+        write_private(self.endpoint, json.dumps(facts) + "\n")
+
+    def withdraw_endpoint(self) -> None:
+        """The node is going down: nobody should look for its API here."""
+        self.endpoint.unlink(missing_ok=True)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file by one of mode 0600, whole or not at all."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    beside.replace(path)

@@ -1,0 +1,487 @@
+"""Builds every room of a node, supervises its jobs, and takes it down again.
+
+Only this module (and the command line) reads the config and opens the identity: rooms get plain values and
+three callables of the identity. `run` is the whole life of a process; `opened` is a node inside another program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import hmac
+import itertools
+import json
+import logging
+import os
+import random
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hmp_node import __version__, config, identity
+from hmp_node.actions import queries
+from hmp_node.actions.actors import Actor, System, User, from_mesh
+from hmp_node.actions.context import Context, Me, now_us
+from hmp_node.actions.feed import Feed, FeedEvent
+from hmp_node.actions.perform import Actions
+from hmp_node.actions.registry import REGISTRY
+from hmp_node.errors import Failed, Failure, HmpError, Reject, Rejected
+from hmp_node.home import Home
+from hmp_node.identity import Identity
+from hmp_node.logs import log_to
+from hmp_node.mesh.events import Now, Started
+from hmp_node.mesh.machine import Mesh
+from hmp_node.metrics import Metrics
+from hmp_node.net import address as addresses
+from hmp_node.net.driver import Driver
+from hmp_node.net.own import concrete
+from hmp_node.net.transport import Transport
+from hmp_node.store import log_redact
+from hmp_node.store import settings as store_settings
+from hmp_node.store.copies import copy_store
+from hmp_node.store.log import CHAIN_ID_KEY, Chain, HeadFile, keep_head, open_chain
+from hmp_node.store.sqlite import SqliteDatabase, open_sqlite
+from hmp_node.supervise import Job, Supervisor
+from hmp_node.web import server
+from hmp_node.web.api import build_app
+from hmp_node.web.limits import ApiLimits
+from hmp_node.wire.card import Card, encode
+from hmp_node.wire.container import Draft
+from hmp_node.wire.text import did_key
+
+MESH_PORT = 7440
+API_PORT = 7441
+DRAIN_SECONDS = 4.0
+UPKEEP_SECONDS = 1.0
+UPKEEP_TURNS = 3600
+
+logger = logging.getLogger(__name__)
+Probe = Callable[[str], None]
+
+
+def no_probe(point: str) -> None:
+    """Pass a named commit point of a fault test without doing anything."""
+
+
+def clock() -> Now:
+    """Both clocks, now."""
+    return Now(time.monotonic(), now_us())
+
+
+class Node:
+    """A running node: what the doors and other programs may use of it."""
+
+    def __init__(self, home: Home, settings: config.Config, me: Identity, feed: Feed) -> None:
+        self.home, self.settings, self.feed = home, settings, feed
+        self.did, self.public_key = me.did, me.public_key
+        self.started = clock()
+        self.actions: Actions
+        self.context: Context
+        self.database: SqliteDatabase
+        self.transport: Transport
+        self.driver: Driver
+        self.supervisor: Supervisor
+        self.api: server.Listening
+
+    @property
+    def mesh_addresses(self) -> tuple[str, ...]:
+        """Where peers may connect, with real ports."""
+        return self.transport.addresses
+
+    @property
+    def ready_line(self) -> str:
+        """The one line that says the node is up."""
+        mesh = self.mesh_addresses[0] if self.mesh_addresses else "none"
+        return f"ready did={self.did} mesh={mesh} api={self.api.url}"
+
+    def card(self) -> str:
+        """Our contact card: one line to hand to a friend."""
+        name, network = self.settings.node.name, self.settings.node.network
+        return encode(Card(self.did, tuple(self.reachable()), name, network))
+
+    def reachable(self) -> list[str]:
+        """The addresses we tell others: those set by hand, else what we listen on, wildcards made concrete."""
+        given = list(self.settings.node.announce)
+        return given or [spot for bound in self.mesh_addresses for spot in concrete(bound)]
+
+    def status(self) -> dict[str, Any]:
+        """The node's own facts for `hmp-node status`."""
+        jobs = self.supervisor.jobs.values()
+        return {
+            "version": __version__,
+            "name": self.settings.node.name,
+            "network": self.settings.node.network,
+            "uptime_s": round(clock().mono - self.started.mono, 1),
+            "api": self.api.url,
+            "home": str(self.home.path),
+            "store": self.database.health,
+            "jobs": {
+                job.name: {"state": job.state, "restarts": job.restarts, "last_error": job.last_error} for job in jobs
+            },
+            "net": self.transport.stats() | self.driver.stats(),
+        }
+
+    def healthy(self) -> dict[str, Any]:
+        """For ``/healthz``: whether the node accepts work."""
+        state = self.database.health["state"]
+        restarting = [job.name for job in self.supervisor.jobs.values() if job.state != "running"]
+        return {"ok": state == "ok" and not restarting, "store": state, "restarting": restarting}
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    path: Path,
+    *,
+    listen: Sequence[str] | None = None,
+    api: str | None = None,
+    name: str | None = None,
+    probe: Probe = no_probe,
+    environment: dict[str, str] | None = None,
+) -> AsyncIterator[Node]:
+    """A node for the length of the block; the home is made if it is new, and held against a second process."""
+    home = Home(path)
+    home.prepare()
+    with home.locked():
+        made = _make(home, name)
+        settings = config.load(home.config, os.environ if environment is None else environment)
+        me = made or identity.load(home.key, _passphrase(settings))
+        async with contextlib.AsyncExitStack() as stack:
+            node = Node(home, settings, me, Feed())
+            stack.push_async_callback(_close_logs, log_to(home.logs, settings.logger))
+            await _build(node, me, probe, stack)
+            await _serve(node, listen, api, probe, stack)
+            logger.info("ready: %s %s", node.did, " ".join(node.mesh_addresses))
+            yield node
+            logger.info("stopping")
+
+
+async def _close_logs(close: Callable[[], None]) -> None:
+    close()
+
+
+async def _build(node: Node, me: Identity, probe: Probe, stack: contextlib.AsyncExitStack) -> None:
+    """Store, log, actions and mesh; nothing listens yet."""
+    settings = node.settings
+    node.database = await open_sqlite(_store_path(node.home), settings=settings.store, now_us=now_us, probe=probe)
+    node.transport = Transport(
+        settings.net,
+        network=settings.node.network,
+        clock=clock,
+        limits=settings.limits,
+        probe=probe,
+        pinned=lambda did: node.actions.pinned(did),  # noqa: PLW0108 the actions come later
+    )
+    chain = await open_chain(node.database, random=os.urandom)
+    head = HeadFile(node.home.head, probe=probe)
+    stack.callback(head.close)
+    stack.push_async_callback(node.database.close)
+    node.context = Context(
+        db=node.database,
+        me=Me(me.did, me.public_key, settings.node.name),
+        sign=me.sign,
+        open_envelope=me.open_envelope,
+        log=chain,
+        home=node.home.path,
+        settings=settings.mail,
+        limits=settings.limits,
+        network=settings.node.network,
+        feed=node.feed,
+        ask=lambda question, timeout: node.driver.ask(question, timeout),  # noqa: PLW0108 the driver comes later
+        post=lambda event: node.driver.post(event),  # noqa: PLW0108
+        status=node.status,
+        card=node.card,
+    )
+    node.actions = Actions(node.context)
+    keep_head(node.database, chain, sign=me.sign, now_us=now_us, file=head)
+    mesh = Mesh(
+        me.did,
+        me.public_key,
+        me.static,
+        settings.node.network,
+        replace(settings.mesh, limits=settings.limits),
+        random.SystemRandom(),
+        lambda: os.urandom(32),
+    )
+    node.driver = Driver(
+        mesh,
+        node.transport,
+        perform=lambda actor, action, argument: node.actions.perform(from_mesh(actor), action, argument),
+        answer=lambda query: queries.answer(node.context, query),
+        tell=lambda topic, data: node.feed.publish(FeedEvent(None, topic, data)),
+        clock=clock,
+        probe=probe,
+    )
+    await node.actions.start()
+
+
+async def _serve(
+    node: Node,
+    listen: Sequence[str] | None,
+    api: str | None,
+    probe: Probe,
+    stack: contextlib.AsyncExitStack,
+) -> None:
+    """Open the doors and start the jobs; undone in the reverse order."""
+    settings = node.settings
+    await _listen(node.transport, listen or settings.node.listen)
+    stack.push_async_callback(node.transport.stop)
+    group = await stack.enter_async_context(_jobs())
+    node.supervisor = Supervisor(group, lambda job: _tell_job(node, job))
+    tasks = [
+        node.supervisor.keep("mesh", node.driver.run),
+        node.supervisor.keep("upkeep", lambda: _upkeep(node)),
+    ]
+    stack.push_async_callback(_cancel, tasks)
+    stack.push_async_callback(node.transport.stop)
+    node.driver.post(Started(_announcement(node)))
+    token = node.home.read_token()
+    app = build_app(
+        node.actions,
+        node.feed,
+        registry=REGISTRY,
+        tokens=lambda given: _actor(token, given),
+        replay=lambda after: queries.replay(node.context, after),
+        health=node.healthy,
+        metrics=Metrics(node.status).registry,
+        version=__version__,
+        limits=ApiLimits(body_bytes=settings.api.body_bytes),
+        probe=probe,
+    )
+    node.api = await _open_api(app, api or settings.api.listen, allow_remote=settings.api.allow_remote)
+    stack.push_async_callback(node.api.close)
+    node.home.publish_endpoint({"url": node.api.url, "pid": os.getpid()})
+    stack.callback(node.home.withdraw_endpoint)
+
+
+@contextlib.asynccontextmanager
+async def _jobs() -> AsyncIterator[asyncio.TaskGroup]:
+    async with asyncio.TaskGroup() as group:
+        yield group
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+async def _listen(transport: Transport, listen: Sequence[str]) -> None:
+    """Listen where told; told nothing, on every address at our port, or at any port if another node has it."""
+    if listen:
+        await transport.start([addresses.parse_listen(spot) for spot in listen])
+        return
+    for port in (MESH_PORT, 0):
+        try:
+            await transport.start([("0.0.0.0", port)])  # noqa: S104 peers come from anywhere
+        except Failed as error:
+            if error.code != Failure.PORT_IN_USE or port == 0:
+                raise
+        else:
+            return
+
+
+async def _open_api(app: Any, listen: str, *, allow_remote: bool) -> server.Listening:
+    if listen:
+        host, port = addresses.parse_listen(listen)
+        return await server.start(app, host, port, allow_remote=allow_remote)
+    try:
+        return await server.start(app, "127.0.0.1", API_PORT)
+    except Failed as error:
+        if error.code != Failure.PORT_IN_USE:
+            raise
+        return await server.start(app, "127.0.0.1", 0)
+
+
+def _announcement(node: Node) -> Any:
+    """Our signed `peer_announce` (protocol/spec/channel.md): who we are, where, and what we can take."""
+    limits, context = node.settings.limits, node.context
+    payload = {
+        "name": node.settings.node.name,
+        "interests": [],
+        "expertise": [],
+        "topics": [],
+        "roles": [],
+        "addresses": [{"addr": address} for address in node.reachable()],
+        "mailman": [],
+        "capabilities": ["encrypt", "notes"],
+        "protocols": ["HMP v5.0"],
+        "hmp_node": {
+            "software": f"hmp_node {__version__}",
+            "accept_classes": ["note", "receipt", "peer_announce"],
+            "compression": ["gzip"],
+            "encryption": ["x25519-chacha20poly1305"],
+            "transports": ["ws"],
+            "max_container_bytes": limits.container_bytes,
+        },
+    }
+    return context.build(Draft(cls="peer_announce", payload=payload), timestamp=context.now())
+
+
+async def _upkeep(node: Node) -> None:
+    """Once a second: show held notes that are due, close outbox rows past their time. Once an hour: tidy up."""
+    for second in itertools.count():
+        await asyncio.sleep(UPKEEP_SECONDS)
+        actions = ["note.release", "outbox.expire"] + (["node.upkeep"] if second % UPKEEP_TURNS == 0 else [])
+        for action in actions:
+            try:
+                await node.actions.perform(System(), action, {})
+            except HmpError as error:  # a full disk: said by the store, tried again
+                logger.warning("%s: %s", action, error)
+
+
+def _tell_job(node: Node, job: Job) -> None:
+    data = {"job": job.name, "state": job.state, "restarts": job.restarts, "error": job.last_error}
+    node.feed.publish(FeedEvent(None, "node.health", data))
+
+
+def _actor(token: str, given: str) -> Actor | None:
+    return User() if hmac.compare_digest(token.encode(), given.encode()) else None
+
+
+# --- whole processes ------------------------------------------------------------------------------------
+
+
+def run(
+    path: Path,
+    *,
+    listen: list[str] | None,
+    api: str | None,
+    name: str | None,
+    probe: Probe = no_probe,
+) -> int:
+    """Run a node until SIGTERM or SIGINT; the exit code."""
+    return asyncio.run(_run(path, listen=listen, api=api, name=name, probe=probe))
+
+
+async def _run(path: Path, *, listen: list[str] | None, api: str | None, name: str | None, probe: Probe) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with opened(path, listen=listen, api=api, name=name, probe=probe) as node:
+        # What exists now lives as long as the node: the collector need not look at it again and again.
+        gc.collect()
+        gc.freeze()
+        print(node.ready_line, flush=True)  # noqa: T201 the one line a node says on stdout
+        await stop.wait()
+    return 0
+
+
+def init(path: Path, *, name: str | None) -> dict[str, Any]:
+    """Make a home: settings, identity, token. Never overwrites: `Rejected` NAME_TAKEN if there is an identity."""
+    home = Home(path)
+    home.prepare()
+    with home.locked():
+        me = _make(home, name)
+        if me is None:
+            raise Rejected(
+                Reject.NAME_TAKEN,
+                f"There is an identity already: {identity.public_did(home.key)} in {home.path}",
+                remedy="use it with `hmp-node run`, or make another home with --home DIR",
+            )
+        home.read_token()
+    return {"did": me.did, "home": str(home.path), "config": str(home.config)}
+
+
+def _make(home: Home, name: str | None) -> Identity | None:
+    """Write what a new home lacks; the identity if one was made."""
+    if not home.config.exists():
+        text = _example().read_text(encoding="utf-8")
+        home.config.write_text(_named(text, name), encoding="utf-8")
+    if home.key.exists():
+        return None
+    return identity.create(home.key, os.environ.get("HMP_PASSPHRASE"))
+
+
+def _example() -> Path:
+    """In an installed package beside this file, in a checkout at its top."""
+    packaged = Path(__file__).parent / "node.example.yaml"
+    return packaged if packaged.exists() else Path(__file__).parents[1] / "node.example.yaml"
+
+
+def _named(text: str, name: str | None) -> str:
+    return text if name is None else text.replace('  name: ""', f"  name: {json.dumps(name, ensure_ascii=False)}", 1)
+
+
+def _passphrase(settings: config.Config) -> str | None:
+    if settings.node.passphrase_file:
+        return Path(settings.node.passphrase_file).read_text(encoding="utf-8").rstrip("\n")
+    return os.environ.get("HMP_PASSPHRASE")
+
+
+def _store_path(home: Home) -> Path:
+    return home.path / "node.db"
+
+
+@contextlib.asynccontextmanager
+async def offline(path: Path) -> AsyncIterator[Actions]:
+    """Actions over the store of a home with no node running: reading only, no key opened, no mesh."""
+    home = Home(path)
+    did = identity.public_did(home.key)
+    settings = config.load(home.config)
+    database = await open_sqlite(_store_path(home), read_only=True, settings=settings.store, now_us=now_us)
+    try:
+        chain = Chain(await store_settings.get(database, CHAIN_ID_KEY) or "")
+        me = Me(did, did_key(did) or b"", settings.node.name)
+        context = Context(
+            db=database,
+            me=me,
+            sign=_no_key,
+            open_envelope=_no_key,
+            log=chain,
+            home=home.path,
+            settings=settings.mail,
+            limits=settings.limits,
+            network=settings.node.network,
+            ask=_no_mesh,
+            status=lambda: {"running": False, "version": __version__, "home": str(home.path)},
+            card=lambda: encode(Card(did, (), settings.node.name, settings.node.network)),
+        )
+        yield Actions(context)
+    finally:
+        await database.close()
+
+
+def _no_key(_: bytes) -> bytes:
+    raise Failed(Failure.NO_NODE, "Only a running node signs and opens", remedy="start it with `hmp-node run`")
+
+
+def _no_mesh(*_: Any) -> Awaitable[Any]:
+    raise Failed(Failure.NO_NODE, "Only a running node reaches peers", remedy="start it with `hmp-node run`")
+
+
+def backup(path: Path, target: Path) -> None:
+    """Copy a home's store to ``target`` (new, 0600), consistent also while a node runs."""
+    home = Home(path)
+    copy_store(_store_path(home), target)
+
+
+def redact(path: Path, *, digest: str, reason: str) -> dict[str, Any]:
+    """Take the content out of the log row with this hash, node stopped; the chain still verifies (DESIGN 6)."""
+    home = Home(path)
+    if not home.path.exists():
+        raise Failed(Failure.HOME_UNUSABLE, f"There is no home at {home.path}", remedy="give it with --home DIR")
+    with home.locked():
+        settings = config.load(home.config)
+        me = identity.load(home.key, _passphrase(settings))
+        head = HeadFile(home.head)
+        entry = log_redact.redact(
+            _store_path(home),
+            digest,
+            reason,
+            by=me.did,
+            sign=me.sign,
+            head_file=head,
+            settings=settings.store,
+            now_us=now_us,
+            random=os.urandom,
+        )
+        try:
+            done = asyncio.run(entry)
+        finally:
+            head.close()
+    return {"seq": done.seq, "hash": done.hash}

@@ -1,0 +1,312 @@
+-- 002: side tables: what the node adds beside the seeds' tables.
+--
+-- Times are text, UTC, YYYY-MM-DDTHH:MM:SS.ffffffZ. DIDs are text. Booleans are 0 and 1.
+
+-- ---------------------------------------------------------------- containers
+
+-- Every container seen or made. After a purge only the DID stays (raw NULL): seen is seen for ever.
+CREATE TABLE containers (
+    did        TEXT PRIMARY KEY NOT NULL,
+    class      TEXT,
+    sender_did TEXT,
+    timestamp  TEXT,
+    expires_at TEXT,
+    direction  TEXT NOT NULL CHECK (direction IN ('in', 'out')),
+    raw        BLOB,                                     -- mesh form (protocol/spec/container.md)
+    stored_at  TEXT NOT NULL
+);
+CREATE INDEX containers_sender ON containers (sender_did, timestamp);
+CREATE INDEX containers_class ON containers (class, timestamp);
+CREATE INDEX containers_expires ON containers (expires_at) WHERE expires_at IS NOT NULL AND raw IS NOT NULL;
+
+-- ---------------------------------------------------------------- notes as mail
+
+-- The mail side of a row of notes.
+CREATE TABLE mail (
+    note_id       INTEGER PRIMARY KEY REFERENCES notes (id),
+    container_did TEXT UNIQUE,                           -- NULL: local, or waiting for a recipient's key
+    author_did    TEXT NOT NULL,
+    direction     TEXT NOT NULL CHECK (direction IN ('in', 'out', 'local')),
+    stream        TEXT,
+    seq           INTEGER,                               -- the sender's number within the stream
+    position      INTEGER UNIQUE,                        -- order of display; NULL while held for a gap
+    held_until    TEXT,
+    quarantined   INTEGER NOT NULL DEFAULT 0 CHECK (quarantined IN (0, 1)),
+    reply_to      TEXT,
+    received_at   TEXT NOT NULL,
+    deleted       INTEGER NOT NULL DEFAULT 0 CHECK (deleted IN (0, 1))
+);
+CREATE INDEX mail_direction ON mail (direction, position);
+CREATE INDEX mail_author ON mail (author_did, stream, seq);
+CREATE INDEX mail_held ON mail (held_until) WHERE held_until IS NOT NULL;
+CREATE INDEX mail_quarantined ON mail (author_did) WHERE quarantined = 1;
+CREATE INDEX mail_reply_to ON mail (reply_to) WHERE reply_to IS NOT NULL;
+
+-- The next seq to show of one sender's stream, and the next to give a recipient.
+CREATE TABLE inbound_order (
+    sender_did TEXT NOT NULL,
+    stream     TEXT NOT NULL,
+    next_seq   INTEGER NOT NULL,
+    PRIMARY KEY (sender_did, stream)
+) WITHOUT ROWID;
+CREATE TABLE outbound_order (
+    recipient_did TEXT PRIMARY KEY NOT NULL,
+    next_seq      INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- Tags and links of notes, whole, one a row: never matched by substring.
+CREATE TABLE note_tags (
+    note_id INTEGER NOT NULL REFERENCES notes (id) ON DELETE CASCADE,
+    tag     TEXT NOT NULL,
+    PRIMARY KEY (note_id, tag)
+) WITHOUT ROWID;
+CREATE INDEX note_tags_tag ON note_tags (tag, note_id);
+CREATE TABLE note_links (
+    note_id INTEGER NOT NULL REFERENCES notes (id) ON DELETE CASCADE,
+    target  TEXT NOT NULL,
+    PRIMARY KEY (note_id, target)
+) WITHOUT ROWID;
+CREATE INDEX note_links_target ON note_links (target, note_id);
+
+-- One row for each recipient of each note we send. A state is never more than a receipt proves.
+CREATE TABLE outbox (
+    id              INTEGER PRIMARY KEY AUTOINCREMENT,
+    note_id         INTEGER,
+    container_did   TEXT,                                -- NULL while the recipient's key is unknown
+    recipient_did   TEXT NOT NULL,
+    seq             INTEGER,
+    state           TEXT NOT NULL DEFAULT 'queued' CHECK (state IN
+                    ('queued', 'sent', 'relayed', 'delivered', 'read', 'refused', 'failed', 'expired')),
+    reason          TEXT,                                -- stable code
+    created_at      TEXT NOT NULL,
+    expires_at      TEXT,
+    sent_at         TEXT,
+    attempts        INTEGER NOT NULL DEFAULT 0,
+    next_attempt_at TEXT,                                -- NULL: due now
+    receipt_did     TEXT,                                -- the receipt that proves the state
+    draft           BLOB,                                -- the unsealed note, encrypted to ourselves
+    updated_at      TEXT NOT NULL,
+    UNIQUE (container_did, recipient_did)
+);
+CREATE INDEX outbox_recipient ON outbox (recipient_did, state, id);
+CREATE INDEX outbox_note ON outbox (note_id);
+CREATE INDEX outbox_open ON outbox (expires_at) WHERE state IN ('queued', 'sent', 'relayed');
+
+-- Signed receipts, theirs and ours, and what each item says.
+CREATE TABLE receipts (
+    did        TEXT PRIMARY KEY NOT NULL,
+    signer_did TEXT NOT NULL,
+    direction  TEXT NOT NULL CHECK (direction IN ('in', 'out')),
+    peer_did   TEXT,                                     -- the other side of it
+    raw        BLOB NOT NULL,
+    timestamp  TEXT NOT NULL,
+    stored_at  TEXT NOT NULL
+);
+CREATE INDEX receipts_peer ON receipts (direction, peer_did, stored_at);
+CREATE TABLE receipt_items (
+    container_did TEXT NOT NULL,
+    signer_did    TEXT NOT NULL,
+    state         TEXT NOT NULL CHECK (state IN ('relayed', 'delivered', 'read', 'refused')),
+    reason        TEXT,
+    receipt_did   TEXT NOT NULL REFERENCES receipts (did),
+    PRIMARY KEY (container_did, signer_did, state)
+) WITHOUT ROWID;
+CREATE INDEX receipt_items_receipt ON receipt_items (receipt_did);
+
+-- ---------------------------------------------------------------- rights
+
+-- What we grant, never what a peer offers. Subject: '*', 'tag:Friend' or a DID; the narrowest rules.
+CREATE TABLE grants (
+    id            INTEGER PRIMARY KEY AUTOINCREMENT,
+    subject       TEXT NOT NULL,
+    kind          TEXT NOT NULL,
+    direction     TEXT NOT NULL CHECK (direction IN ('in', 'out')),
+    allow         INTEGER NOT NULL CHECK (allow IN (0, 1)),
+    count_per_day INTEGER,                               -- NULL: no limit
+    bytes_per_day INTEGER,
+    created_at    TEXT NOT NULL,
+    expires_at    TEXT,
+    UNIQUE (subject, kind, direction)
+);
+CREATE TABLE grant_usage (
+    day         TEXT NOT NULL,                           -- YYYY-MM-DD, UTC
+    subject_did TEXT NOT NULL,
+    kind        TEXT NOT NULL,
+    direction   TEXT NOT NULL CHECK (direction IN ('in', 'out')),
+    count       INTEGER NOT NULL DEFAULT 0,
+    bytes       INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (day, subject_did, kind, direction)
+) WITHOUT ROWID;
+
+-- What was refused, to whom and why; the newest 10,000.
+CREATE TABLE refusals (
+    id     INTEGER PRIMARY KEY AUTOINCREMENT,
+    at     TEXT NOT NULL,
+    actor  TEXT NOT NULL,
+    action TEXT NOT NULL,
+    code   TEXT NOT NULL,
+    detail TEXT
+);
+CREATE TRIGGER refusals_capped AFTER INSERT ON refusals
+BEGIN
+    DELETE FROM refusals WHERE id <= NEW.id - 10000;
+END;
+
+-- ---------------------------------------------------------------- peers
+
+CREATE TABLE peer_addresses (
+    did            TEXT NOT NULL,
+    address        TEXT NOT NULL,
+    source         TEXT NOT NULL,                        -- hand, card, announce, inbound, ...
+    added_at       TEXT NOT NULL,
+    last_success   TEXT,
+    last_failure   TEXT,
+    failure_reason TEXT,
+    PRIMARY KEY (did, address)
+) WITHOUT ROWID;
+CREATE INDEX peer_addresses_address ON peer_addresses (address);
+
+-- Keys pinned on first sight.
+CREATE TABLE peer_keys (
+    did        TEXT PRIMARY KEY NOT NULL,
+    public_key BLOB NOT NULL,
+    first_seen TEXT NOT NULL,
+    revoked_at TEXT
+) WITHOUT ROWID;
+
+-- Names the user gave: the only names that can be sent to. NFC, casefolded.
+CREATE TABLE aliases (
+    name       TEXT PRIMARY KEY NOT NULL,
+    display    TEXT NOT NULL,                            -- as the user wrote it
+    did        TEXT NOT NULL,
+    created_at TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX aliases_did ON aliases (did);
+
+CREATE TABLE blocked (
+    did TEXT PRIMARY KEY NOT NULL,
+    at  TEXT NOT NULL
+) WITHOUT ROWID;
+
+-- The newest signed announcement of each peer.
+CREATE TABLE peer_announcements (
+    did           TEXT PRIMARY KEY NOT NULL,
+    container_did TEXT NOT NULL,
+    raw           BLOB NOT NULL,
+    timestamp     TEXT NOT NULL
+);
+
+-- ---------------------------------------------------------------- the log's chain (protocol/spec/log.md)
+
+-- The message's hash is repeated here because the chain covers it; message_id finds the row without another
+-- index over random hashes, which is what an append costs most.
+CREATE TABLE log_chain (
+    chain_id   TEXT NOT NULL,                            -- this installation of the agent
+    seq        INTEGER NOT NULL CHECK (seq >= 1),        -- dense from 1
+    hash       CHAR(64) NOT NULL,
+    chain_hash CHAR(64) NOT NULL,
+    message_id INTEGER NOT NULL UNIQUE REFERENCES log_messages (id),
+    PRIMARY KEY (chain_id, seq)
+) WITHOUT ROWID;
+CREATE TRIGGER log_chain_no_update BEFORE UPDATE ON log_chain
+BEGIN
+    SELECT RAISE(ABORT, 'log_chain is append-only: no UPDATE');
+END;
+CREATE TRIGGER log_chain_no_delete BEFORE DELETE ON log_chain
+BEGIN
+    SELECT RAISE(ABORT, 'log_chain is append-only: no DELETE');
+END;
+CREATE TRIGGER log_chain_no_replace BEFORE INSERT ON log_chain
+BEGIN
+    SELECT RAISE(ABORT, 'log_chain is append-only: no such seq twice')
+        FROM log_chain WHERE chain_id = NEW.chain_id AND seq = NEW.seq;
+    SELECT RAISE(ABORT, 'log_chain is append-only: no such message twice')
+        FROM log_chain WHERE message_id = NEW.message_id;
+END;
+
+-- The newest signed head of each chain.
+CREATE TABLE log_heads (
+    chain_id   TEXT PRIMARY KEY NOT NULL,
+    seq        INTEGER NOT NULL,
+    chain_hash CHAR(64) NOT NULL,
+    signature  BLOB NOT NULL,
+    created_at TEXT NOT NULL
+) WITHOUT ROWID;
+
+-- What hides a row's content behind its commitment; gone once the row is redacted. Hex of 16 bytes.
+CREATE TABLE log_salts (
+    message_id       INTEGER PRIMARY KEY REFERENCES log_messages (id),
+    content_salt     TEXT NOT NULL,
+    attachments_salt TEXT                                -- NULL: no attachments
+);
+
+-- What stays of a redacted row's content: the commitments, and the log entry that says so.
+CREATE TABLE log_redactions (
+    message_id             INTEGER PRIMARY KEY REFERENCES log_messages (id),
+    content_commitment     CHAR(64) NOT NULL,
+    attachments_commitment CHAR(64),
+    entry_hash             CHAR(64) NOT NULL,
+    redacted_at            TEXT NOT NULL
+);
+
+-- ---------------------------------------------------------------- once-only actions, settings
+
+-- An action's effect and this row commit together: the same key again gives the same result.
+CREATE TABLE applied (
+    key          TEXT PRIMARY KEY NOT NULL,
+    request_hash TEXT NOT NULL,
+    result       TEXT NOT NULL,                          -- JSON
+    created_at   TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX applied_created ON applied (created_at);
+
+CREATE TABLE settings (
+    key   TEXT PRIMARY KEY NOT NULL,
+    value TEXT NOT NULL
+) WITHOUT ROWID;
+
+-- ---------------------------------------------------------------- the mind's journal
+
+CREATE TABLE agent_log (
+    id            INTEGER PRIMARY KEY AUTOINCREMENT,     -- the tick
+    started_at    TEXT NOT NULL,
+    finished_at   TEXT,
+    phase         TEXT NOT NULL CHECK (phase IN
+                  ('open', 'answered', 'planned', 'committed', 'failed', 'aborted')),
+    mode          TEXT,
+    llm_id        TEXT,
+    prompt_hash   TEXT,
+    manifest      TEXT,                                  -- JSON: ids and hashes of what the model saw
+    response_text TEXT,                                  -- the raw reply, stored before it is parsed
+    usage         TEXT,                                  -- JSON
+    reflex        TEXT,                                  -- JSON
+    error         TEXT
+);
+CREATE INDEX agent_log_unfinished ON agent_log (phase) WHERE phase IN ('open', 'answered', 'planned');
+
+CREATE TABLE tick_commands (
+    tick       INTEGER NOT NULL REFERENCES agent_log (id),
+    ordinal    INTEGER NOT NULL,
+    cmd_id     TEXT NOT NULL,
+    type       TEXT NOT NULL,
+    args       TEXT NOT NULL,                            -- JSON
+    args_hash  TEXT NOT NULL,
+    status     TEXT NOT NULL DEFAULT 'pending' CHECK (status IN
+               ('pending', 'started', 'ok', 'error', 'denied', 'skipped', 'queued', 'unknown')),
+    result     TEXT,                                     -- JSON
+    process_id INTEGER REFERENCES process_log (id) ON DELETE SET NULL,
+    PRIMARY KEY (tick, ordinal)
+);
+
+-- The operating system's side of a row of process_log.
+CREATE TABLE process_runs (
+    process_id  INTEGER PRIMARY KEY REFERENCES process_log (id) ON DELETE CASCADE,
+    argv        TEXT NOT NULL,                           -- JSON array
+    pid         INTEGER,
+    pid_start   TEXT,                                    -- with pid: the same process, or another with its number
+    started_at  TEXT NOT NULL,
+    deadline_at TEXT,
+    finished_at TEXT,
+    exit_code   INTEGER,
+    output_path TEXT
+);

@@ -1,0 +1,249 @@
+"""Announcements: claims of their signers, keys pinned and revoked, addresses kept from where they are near."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hmp_node.actions.actors import Peer
+from hmp_node.actions.perform import Actions
+from hmp_node.errors import HmpError
+from hmp_node.mesh.events import OutboxChanged, PeerForgotten
+from hmp_node.wire.container import Draft, parse_mesh, verify
+from tests.actions.sides import Key, Side, foreign, meet, side
+
+REVOKED = {"key_is_falsified": True, "addresses": []}
+FOREIGN = "did:hmp:uuid-7f3a"
+
+
+async def refusal(side_: Side, container: Any, action: str = "peer.announced") -> str:
+    with pytest.raises(HmpError) as caught:
+        await side_.take(container, action)
+    return str(caught.value.code)
+
+
+async def announced_from(side_: Side, container: Any, arrival: str) -> Any:
+    fresh = verify(parse_mesh(container.to_mesh()), now_us=side_.clock())
+    return await side_.actions.perform(Peer(fresh.sender), "peer.announced", {"container": fresh, "arrival": arrival})
+
+
+async def test_what_a_peer_says_of_itself_is_stored_as_said(alice: Side, bob: Side) -> None:
+    announcement = bob.announcement(name="Bob 🤖", addresses=[{"addr": "8.8.8.8:7440"}])
+    assert (await alice.take(announcement, "peer.announced")).newer
+    assert await alice.rows("SELECT id, name, addresses, tags, status, capabilities, pubkey FROM agent_peers") == [
+        (
+            bob.did,
+            "Bob 🤖",
+            '["8.8.8.8:7440"]',
+            "",
+            "online",
+            '{"can_encrypt":true,"can_notes":true}',
+            bob.did.rpartition(":")[2],
+        )
+    ]
+    assert await alice.rows("SELECT did, container_did, raw FROM peer_announcements") == [
+        (bob.did, announcement.did, announcement.to_mesh())
+    ]
+
+
+async def test_conformance_39_an_older_announcement_never_replaces_a_newer(alice: Side, bob: Side) -> None:
+    older, newer = bob.announcement(name="older"), bob.announcement(name="newer")
+    assert (await alice.take(newer, "peer.announced")).newer
+    assert not (await alice.take(older, "peer.announced")).newer
+    assert not (await alice.take(newer, "peer.announced")).newer
+    assert await alice.value("SELECT name FROM agent_peers") == "newer"
+
+
+async def test_mail_that_waits_goes_when_the_peer_announces_itself(alice: Side, bob: Side) -> None:
+    await alice.do("note.send", to=[bob.did], text="x")
+    assert await alice.due(bob.did) == [], "nothing is pushed to one who never said what it takes"
+    alice.posts.clear()
+    await alice.take(bob.announcement(), "peer.announced")
+    assert alice.taken(OutboxChanged) == [OutboxChanged((bob.did,))]
+    assert len(await alice.due(bob.did)) == 1
+
+
+async def test_conformance_68_nothing_is_pushed_to_a_peer_that_excludes_it(alice: Side, bob: Side) -> None:
+    await alice.do("note.send", to=[bob.did], text="x")
+    for capabilities in (["sync"], {"can_notes": False, "can_sync": True}, [], None):
+        await alice.take(bob.announcement(capabilities=capabilities), "peer.announced")
+        assert await alice.due(bob.did) == []
+    await alice.take(bob.announcement(capabilities={"can_notes": True}), "peer.announced")
+    assert len(await alice.due(bob.did)) == 1
+
+
+async def test_conformance_69_an_unsigned_capability_claim_is_ignored(alice: Side, bob: Side) -> None:
+    """Only the peer's own signed announcement speaks: not its notes, not a third party, not an altered copy."""
+    eve = Key("eve")
+    await alice.do("note.send", to=[bob.did], text="x")
+    claim = {"capabilities": ["notes"], "name": "bob"}
+    await alice.take(bob.note(alice, payload=claim))
+    about_bob = foreign(bob, eve.did, Draft("peer_announce", {**claim, "did": bob.did}), key=eve)
+    await alice.take(about_bob, "peer.announced")
+    altered = bob.announcement(capabilities=["sync"]).to_mesh().replace(b'"sync"', b'"notes"')
+    with pytest.raises(HmpError):
+        verify(parse_mesh(altered), now_us=alice.clock())
+    assert await alice.due(bob.did) == []
+    assert await alice.value("SELECT capabilities FROM agent_peers WHERE id = :did", {"did": bob.did}) is None
+
+
+# --- keys -----------------------------------------------------------------------------------------------
+
+
+async def test_conformance_31_a_key_that_is_not_the_senders_is_rejected(alice: Side, bob: Side) -> None:
+    with pytest.raises(HmpError) as caught:
+        foreign(bob, Key("eve").did, Draft("note", {"text": "x"}, recipients=(alice.did,)))
+    assert str(caught.value.code) == "key_mismatch"
+
+
+async def test_conformance_32_a_second_key_for_a_pinned_did_is_refused(tmp_path: Path, bob: Side) -> None:
+    eve = Key("eve")
+    first = foreign(bob, FOREIGN, Draft("peer_announce", {"name": "one"}))
+    announce = foreign(bob, FOREIGN, Draft("peer_announce", {"name": "two"}), key=eve)
+    async with side(tmp_path / "a", "alice") as one:
+        note = foreign(bob, FOREIGN, Draft("note", {"text": "x"}, recipients=(one.did,)), key=eve)
+        receipt = foreign(
+            bob,
+            FOREIGN,
+            Draft(
+                "receipt",
+                {
+                    "items": [{"did": "did:hmp:container:x", "state": "read"}],
+                    "log_head": {"chain_id": "c", "seq": 0, "chain_hash": "0" * 64},
+                },
+            ),
+            key=eve,
+        )
+        await one.take(first, "peer.announced")
+        assert one.actions.pinned(FOREIGN) == bob.key.public
+    async with side(tmp_path / "a", "alice") as one:
+        assert one.actions.pinned(FOREIGN) == bob.key.public, "the pin survives a restart"
+        for container, action in (
+            (announce, "peer.announced"),
+            (note, "note.receive"),
+            (receipt, "receipt.receive"),
+            (note, "container.keep"),
+        ):
+            with pytest.raises(HmpError) as caught:  # whoever let it past `verify`
+                await one.actions.perform(Peer(FOREIGN), action, container)
+            assert str(caught.value.code) == "key_conflict"
+            with pytest.raises(HmpError) as caught:
+                await one.take(container, action)
+            assert str(caught.value.code) == "key_conflict"
+        assert await one.value("SELECT name FROM agent_peers") == "one"
+        assert await one.value("SELECT COUNT(*) FROM notes") == 0
+
+
+async def test_a_note_pins_the_key_of_an_unknown_author(alice: Side, bob: Side) -> None:
+    eve = Key("eve")
+    await alice.take(foreign(bob, FOREIGN, Draft("note", {"text": "x"}, recipients=(alice.did,))))
+    assert alice.actions.pinned(FOREIGN) == bob.key.public
+    forged = foreign(bob, FOREIGN, Draft("note", {"text": "y"}, recipients=(alice.did,)), key=eve)
+    assert await refusal(alice, forged, "note.receive") == "key_conflict"
+
+
+async def test_conformance_33_34_35_revocation(tmp_path: Path, bob: Side) -> None:
+    """A revoked key is refused for ever, whatever the date on it; only the key itself can revoke it."""
+    eve = Key("eve")
+    async with side(tmp_path / "a", "alice") as one:
+        early = bob.note(one, "dated before")
+        announcement = bob.announcement()
+        await one.take(announcement, "peer.announced")
+        await one.take(bob.note(one, "kept"))
+        by_another = foreign(bob, eve.did, Draft("peer_announce", {**REVOKED, "did": bob.did}), key=eve)
+        await one.take(by_another, "peer.announced")
+        assert (await one.take(bob.note(one, "still good"))).state == "delivered"
+        taken = await one.take(bob.container(Draft("peer_announce", REVOKED)), "peer.announced")
+        assert taken.revoked
+        assert PeerForgotten(bob.did) in one.taken(PeerForgotten)
+        assert [note.text for note in await one.inbox(quarantined=True)] == ["still good", "kept"], (
+            "what was stored stays"
+        )
+        assert (await one.do("peer.show", peer=bob.did)).revoked
+    async with side(tmp_path / "a", "alice") as one:
+        for container, action in (
+            (bob.note(one, "after"), "note.receive"),
+            (early, "note.receive"),
+            (bob.announcement(name="back again"), "peer.announced"),
+            (announcement, "peer.announced"),
+            (bob.container(Draft("semantic_node", {"label": "x"})), "container.keep"),
+        ):
+            assert await refusal(one, container, action) == "key_revoked"
+        assert await one.value("SELECT revoked_at IS NOT NULL FROM peer_keys WHERE did = :did", {"did": bob.did}) == 1
+        await one.do("peer.purge", peer=bob.did)
+        assert await refusal(one, bob.announcement(), "peer.announced") == "key_revoked"
+
+
+async def test_revocation_of_a_pinned_key_by_another_key_is_a_conflict(alice: Side, bob: Side) -> None:
+    await alice.take(foreign(bob, FOREIGN, Draft("peer_announce", {"name": "one"})), "peer.announced")
+    forged = foreign(bob, FOREIGN, Draft("peer_announce", REVOKED), key=Key("eve"))
+    assert await refusal(alice, forged) == "key_conflict"
+    assert await alice.value("SELECT revoked_at FROM peer_keys WHERE did = :did", {"did": FOREIGN}) is None
+
+
+# --- addresses ------------------------------------------------------------------------------------------
+
+WAYS = ["127.0.0.1:1", "192.168.1.9:1", "8.8.8.8:1", "ws://bob.example/mesh", "nonsense", "1.2.3.4:0", "8.8.8.8:1"]
+
+
+async def kept(side_: Side) -> list[str]:
+    return [row[0] for row in await side_.rows("SELECT address FROM peer_addresses ORDER BY address")]
+
+
+@pytest.mark.parametrize(
+    ("arrival", "expected"),
+    [
+        ("", ["8.8.8.8:1", "ws://bob.example/mesh"]),
+        ("9.9.9.9", ["8.8.8.8:1", "ws://bob.example/mesh"]),
+        ("192.168.1.3", ["192.168.1.9:1", "8.8.8.8:1", "ws://bob.example/mesh"]),
+        ("localhost", ["127.0.0.1:1", "192.168.1.9:1", "8.8.8.8:1", "ws://bob.example/mesh"]),
+    ],
+)
+async def test_near_addresses_come_from_near(alice: Side, bob: Side, arrival: str, expected: list[str]) -> None:
+    await announced_from(alice, bob.announcement(addresses=[{"addr": way} for way in WAYS]), arrival)
+    assert await kept(alice) == expected
+
+
+async def test_where_a_peer_came_from_may_be_told_later(alice: Side, bob: Side) -> None:
+    await alice.take(bob.announcement(addresses=[{"addr": way} for way in WAYS]), "peer.announced")
+    assert "192.168.1.9:1" not in await kept(alice)
+    await alice.system("peer.up", did=bob.did, address="192.168.1.3:50000", initiator=False, name="bob")
+    assert "192.168.1.9:1" in await kept(alice)
+    assert "127.0.0.1:1" not in await kept(alice)
+    await alice.take(bob.announcement(addresses=[{"addr": way} for way in WAYS]), "peer.announced")
+    assert "192.168.1.9:1" in await kept(alice), "announced again, it is not forgotten"
+    await alice.take(bob.announcement(addresses=[{"addr": "8.8.4.4:1"}]), "peer.announced")
+    assert await kept(alice) == ["8.8.4.4:1"]
+
+
+async def test_sixteen_addresses_a_peer(alice: Side, bob: Side) -> None:
+    ways = [{"addr": f"8.8.{number}.1:1"} for number in range(40)]
+    await alice.take(bob.announcement(addresses=ways), "peer.announced")
+    assert len(await kept(alice)) == 16
+
+
+async def test_up_and_down_are_shown(alice: Side, bob: Side) -> None:
+    await meet(alice, bob)
+    await alice.system("peer.down", did=bob.did, code="lost")
+    assert (await alice.do("peer.show", peer=bob.did)).state == "offline"
+    await alice.system("peer.up", did=bob.did, address="8.8.8.8:1", initiator=True)
+    assert (await alice.do("peer.show", peer=bob.did)).state == "online"
+    await Actions(alice.context).start()
+    assert (await alice.do("peer.show", peer=bob.did)).state == "offline", "after a start nobody is connected"
+
+
+async def test_an_announcement_that_is_none_is_refused(alice: Side, bob: Side) -> None:
+    assert await refusal(alice, bob.announcement(name="x" * 65)) == "bad_payload"
+    assert await refusal(alice, bob.note(alice)) == "bad_payload"
+
+
+async def test_no_key_is_pinned_for_a_note_that_is_refused(alice: Side, bob: Side) -> None:
+    """Made-up authors cost nothing: their refused notes may not fill the table of keys."""
+    await alice.do("grant.remove", subject="*", kind="notes", direction="in")
+    for number in range(3):
+        note = foreign(bob, f"did:hmp:uuid-{number}", Draft("note", {"text": "x"}, recipients=(alice.did,)))
+        assert (await alice.take(note)).state == "refused"
+    assert await alice.value("SELECT COUNT(*) FROM peer_keys") == 0
+    assert alice.context.pinned == {}

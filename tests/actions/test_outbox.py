@@ -1,0 +1,190 @@
+"""The outbox: its view claims what is proven, waiting ends when it can, and time and the mesh move what they may."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from hmp_node.actions import queries
+from hmp_node.errors import Reject, Rejected
+from hmp_node.mesh.events import OutboxDue
+from tests.actions.sides import Key, Side, bring_receipts, carry, meet
+
+
+async def send(alice: Side, bob: Side, text: str = "x", **more: Any) -> str:
+    did = (await alice.do("note.send", to=[bob.did], text=text, **more)).container_did
+    assert isinstance(did, str)
+    return did
+
+
+async def test_the_view_never_claims_more_than_a_stored_receipt(alice: Side, bob: Side) -> None:
+    """Whatever the column says: without the recipient's signed item the row was sent, no more."""
+    await meet(alice, bob)
+    did = await send(alice, bob)
+    for claimed in ("delivered", "read", "refused"):
+
+        async def lie(tx: object, claimed: str = claimed) -> None:
+            await tx.execute("UPDATE outbox SET state = :s, receipt_did = 'x'", {"s": claimed})  # type: ignore[attr-defined]
+
+        await alice.db.write(lie)
+        row = (await alice.do("note.outbox")).rows[0]
+        assert (row.state, row.receipt_did) == ("sent", None)
+        waited = await alice.do("note.wait", container_did=did, state="delivered", timeout_s=0)
+        assert not waited.met
+
+
+async def test_pages_and_filters(alice: Side, bob: Side) -> None:
+    eve = Key("eve")
+    await meet(alice, bob)
+    await alice.do("peer.alias", name="Eve", did=eve.did)
+    for number in range(5):
+        await send(alice, bob, str(number))
+    await alice.do("note.send", to=["eve"], text="hers")
+    first = await alice.do("note.outbox", limit=4)
+    assert first.more
+    rest = await alice.do("note.outbox", limit=4, before=first.rows[-1].id)
+    assert not rest.more
+    assert [row.text for row in (*first.rows, *rest.rows)] == ["hers", "4", "3", "2", "1", "0"]
+    assert first.rows[0].name == "Eve"
+    assert len((await alice.do("note.outbox", to="eve")).rows) == 1
+    await carry(alice, bob)
+    assert len((await alice.do("note.outbox", state="delivered")).rows) == 5
+    assert len((await alice.do("note.outbox", state="queued")).rows) == 1
+    with pytest.raises(Rejected) as caught:
+        await alice.do("note.outbox", state="lost")
+    assert caught.value.code is Reject.BAD_ARGUMENT
+
+
+# --- waiting --------------------------------------------------------------------------------------------
+
+
+async def test_wait_ends_when_the_state_is_reached(alice: Side, bob: Side) -> None:
+    await meet(alice, bob)
+    did = await send(alice, bob)
+    waiting = [
+        asyncio.ensure_future(alice.do("note.wait", container_did=did, state=state, timeout_s=20))
+        for state in ("sent", "delivered", "read")
+    ]
+    await asyncio.sleep(0)
+    await carry(alice, bob)
+    sent, delivered = await waiting[0], await waiting[1]
+    assert [sent.met, delivered.met] == [True, True]
+    assert not waiting[2].done()
+    await bob.do("note.read", id=1)
+    await bring_receipts(bob, alice)
+    assert (await waiting[2]).met
+    assert (await alice.do("note.wait", container_did=did, state="read", timeout_s=0)).met
+
+
+async def test_wait_comes_back_with_what_is_known_when_the_time_is_up(alice: Side, bob: Side) -> None:
+    did = await send(alice, bob)
+    waited = await alice.do("note.wait", container_did=did, state="delivered", timeout_s=0.05)
+    assert not waited.met
+    assert [(row.recipient_did, row.state) for row in waited.rows] == [(bob.did, "queued")]
+    with pytest.raises(Rejected) as caught:
+        await alice.do("note.wait", container_did="did:hmp:container:no", timeout_s=0)
+    assert caught.value.code is Reject.NOT_FOUND
+
+
+async def test_wait_does_not_wait_for_what_cannot_come(alice: Side, bob: Side) -> None:
+    await meet(alice, bob)
+    did = await send(alice, bob)
+    waiting = asyncio.ensure_future(alice.do("note.wait", container_did=did, timeout_s=20))
+    await asyncio.sleep(0)
+    await bob.do("grant.remove", subject="*", kind="notes", direction="in")
+    await carry(alice, bob)
+    waited = await waiting
+    assert not waited.met
+    assert [(row.state, row.reason) for row in waited.rows] == [("refused", "no_capability")]
+
+
+async def test_wait_for_several_waits_for_all(alice: Side, bob: Side) -> None:
+    eve = Key("eve")
+    await meet(alice, bob)
+    did = (await alice.do("note.send", to=[bob.did, eve.did], text="both")).container_did
+    await carry(alice, bob)
+    waited = await alice.do("note.wait", container_did=did, timeout_s=0.02)
+    assert not waited.met
+    await alice.do("peer.block", peer=eve.did)
+    waited = await alice.do("note.wait", container_did=did, timeout_s=20)
+    assert not waited.met
+    assert {row.state for row in waited.rows} == {"delivered", "failed"}
+
+
+# --- what the mesh and the clock report -----------------------------------------------------------------
+
+
+async def test_sent_is_our_own_word(alice: Side, bob: Side) -> None:
+    await meet(alice, bob)
+    did = await send(alice, bob)
+    ((number, _, _),) = await alice.due(bob.did)
+    async with alice.context.feed.subscribe() as events:
+        for _ in range(2):
+            await alice.system("outbox.sent", ids=[number, 999])
+        await alice.system("outbox.failed", container_did=did, recipient_did=bob.did, reason="r")
+        told = [await anext(events), await anext(events)]
+    assert [event.data["state"] for event in told] == ["sent", "failed"], "sent again is no news"
+    assert await alice.rows("SELECT attempts, sent_at IS NOT NULL FROM outbox") == [(2, 1)]
+    await alice.system("outbox.sent", ids=[number])
+    assert await alice.value("SELECT state FROM outbox") == "failed"
+
+
+async def test_a_temporary_refusal_is_tried_again_later(alice: Side, bob: Side) -> None:
+    await meet(alice, bob)
+    did = await send(alice, bob)
+    await alice.system("outbox.failed", container_did=did, recipient_did=bob.did, reason="busy", temporary=True)
+    row = (await alice.do("note.outbox")).rows[0]
+    assert (row.state, row.reason) == ("queued", "busy")
+    assert await alice.due(bob.did) == []
+    alice.clock.pass_s(61)
+    assert len(await alice.due(bob.did)) == 1
+
+
+async def test_expired_rows_are_logged_told_and_never_pushed(alice: Side, bob: Side) -> None:
+    await meet(alice, bob)
+    did = await send(alice, bob, ttl_s=10)
+    kept = await send(alice, bob)
+    assert len(await alice.due(bob.did)) == 2
+    assert (await alice.system("outbox.expire")).expired == 0
+    alice.clock.pass_s(11)
+    assert [row[1] for row in await alice.due(bob.did)] == [kept], "conformance 14: not even before it is marked"
+    async with alice.context.feed.subscribe() as events:
+        assert (await alice.system("outbox.expire")).expired == 1
+        event = await anext(events)
+    assert (event.topic, event.data["state"], event.data["container_did"]) == ("note.state", "expired", did)
+    assert await alice.value("SELECT content FROM log_messages ORDER BY id DESC LIMIT 1") == "expired"
+    assert (await alice.states(did)) == {bob.did: "expired"}
+    assert (await alice.system("outbox.expire")).expired == 0
+
+
+async def test_an_expired_draft_is_gone(alice: Side) -> None:
+    await alice.do("note.send", to=["did:hmp:uuid-1"], text="x", ttl_s=1)
+    alice.clock.pass_s(2)
+    await alice.system("outbox.expire")
+    assert await alice.rows("SELECT state, draft FROM outbox") == [("expired", None)]
+
+
+async def test_due_is_oldest_first_after_a_cursor_and_mixes_states(alice: Side, bob: Side) -> None:
+    await meet(alice, bob)
+    for number in range(6):
+        await send(alice, bob, str(number))
+    await alice.system("outbox.sent", ids=[2, 4])
+    assert [row[0] for row in await alice.due(bob.did)] == [1, 2, 3, 4, 5, 6]
+    assert [row[0] for row in await alice.due(bob.did, after=2, limit=3)] == [3, 4, 5]
+    rows = await queries.answer(alice.context, OutboxDue(bob.did, 0, 1))
+    number_, did, raw = rows[0]
+    assert (number_, raw) == (1, await alice.value("SELECT raw FROM containers WHERE did = :did", {"did": did}))
+
+
+async def test_due_reads_no_more_of_a_full_outbox_than_it_gives(alice: Side, bob: Side) -> None:
+    """A plan that sorts would read every row of the recipient for the first sixty-four."""
+    from hmp_node.store import outbox
+
+    params = {"did": bob.did, "after": 0, "limit": 64, "now": ""}
+    plan = " | ".join(
+        str(row[3]) for row in await alice.rows(f"EXPLAIN QUERY PLAN {outbox._DUE.format(state='queued')}", params)
+    )
+    assert "outbox_recipient" in plan
+    assert "TEMP B-TREE" not in plan

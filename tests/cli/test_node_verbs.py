@@ -1,0 +1,235 @@
+"""init, run, id, status, doctor, backup, log, do, actions; and reading with no node."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hmp_node import node as node_module
+from hmp_node.actions.log import Damage, Exported, LogPage, LogReport, LogRow
+from hmp_node.actions.node import Diagnosis, Finding, Identity
+from hmp_node.actions.note import NotePage
+from hmp_node.errors import Failed, Failure
+from tests.cli.conftest import Cli
+from tests.cli.scripted import BOB, NOW, Scripted, note
+
+ME = Identity(BOB, "pk", "bob", "main", "hmp:6Mk?addr=192.0.2.7:7440")
+REPORT = LogReport(ok=True, rows=12, chains=1, damages=0, damage=[], redacted=0, redactions=[])
+
+
+def test_init_tells_what_was_made(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def init(path: Path, *, name: str | None) -> dict[str, Any]:
+        asked.append((path, name))
+        return {"did": BOB, "home": str(path)}
+
+    monkeypatch.setattr(node_module, "init", init)
+    assert f"did: {BOB}" in cli("init", "--name", "Боб").out
+    assert cli("init", "--json").value["did"] == BOB
+    assert asked == [(home, "Боб"), (home, None)]
+
+
+def test_run_hands_its_words_to_the_node_and_gives_its_exit_code(
+    cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def run(path: Path, **options: Any) -> int:
+        asked.append((path, options))
+        print("ready did=d mesh=127.0.0.1:1 api=http://127.0.0.1:2", flush=True)
+        return 7
+
+    monkeypatch.setattr(node_module, "run", run)
+    words = "run --listen 127.0.0.1:0 --listen [::1]:0 --api 127.0.0.1:2 --name bob"
+    done = cli(*words.split())
+    assert (done.code, done.out) == (7, "ready did=d mesh=127.0.0.1:1 api=http://127.0.0.1:2\n")
+    assert asked == [(home, {"listen": ["127.0.0.1:0", "[::1]:0"], "api": "127.0.0.1:2", "name": "bob"})]
+    done = cli("run", "--json")
+    assert done.value == {"ready": True, "did": "d", "mesh": "127.0.0.1:1", "api": "http://127.0.0.1:2"}
+    assert asked[1] == (home, {"listen": None, "api": None, "name": None})
+
+
+def test_id_and_its_qr_code(cli: Cli, node: Scripted) -> None:
+    node.answers["node.id"] = ME
+    assert "card: hmp:6Mk?addr=192.0.2.7:7440\n" in cli("id").out
+    with_qr = cli("id", "--qr").out
+    assert with_qr.startswith(cli("id").out)
+    assert "█" in with_qr or "▄" in with_qr
+    assert cli("id", "--qr", "--json").value == msgspec.to_builtins(ME)
+
+
+def test_doctor_exits_1_with_remedies_when_something_is_wrong(cli: Cli, node: Scripted) -> None:
+    bad = Finding("addresses", ok=False, detail="none known", remedy="join it")
+    node.answers["node.doctor"] = [
+        Diagnosis(False, [Finding("store", ok=True, detail="fine"), bad]),
+        Diagnosis(True, []),
+    ]
+    done = cli("doctor", "bob")
+    assert (done.code, done.out) == (1, "ok   store: fine\nBAD  addresses: none known\n     join it\n")
+    assert node.args("node.doctor") == {"peer": "bob"}
+    assert cli("doctor").code == 0
+
+
+def test_backup_goes_to_the_absolute_path(
+    cli: Cli, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(node_module, "backup", lambda *args: asked.append(args))
+    monkeypatch.chdir(tmp_path)
+    assert cli("backup", "copy.db", "--json").value == {"path": str(tmp_path / "copy.db")}
+    assert asked == [(home, tmp_path / "copy.db")]
+
+
+def test_log_show(cli: Cli, node: Scripted) -> None:
+    shown = {"hash": "h", "session_hash": "s", "sender_type": "user", "receiver_type": "agent", "role": "note"}
+    rows = [
+        LogRow(
+            seq=2,
+            sender=BOB,
+            receiver="me",
+            content="привет\x1b",
+            withheld=False,
+            tags=[],
+            ambient=None,
+            created_at=NOW,
+            **shown,
+        ),
+        LogRow(
+            seq=1, sender=BOB, receiver="me", content="", withheld=True, tags=[], ambient=None, created_at=NOW, **shown
+        ),
+    ]
+    node.answers["log.show"] = LogPage(rows, more=True)
+    assert cli("log", "show", "--limit", "2", "--before", "3").out.splitlines() == [
+        f"     2  2026-11-30 12:00:00Z  note  {BOB} -> me",
+        "        привет\\x1b",
+        f"     1  2026-11-30 12:00:00Z  note  {BOB} -> me",
+        "        (redacted)",
+        "older ones: --before 1",
+    ]
+    assert node.args("log.show") == {"limit": 2, "before": 3, "session": None}
+
+
+def test_log_verify_names_the_damage_and_exits_1(cli: Cli, node: Scripted) -> None:
+    damage = [
+        Damage("edited", "c1", 3, 5, "ab", "content does not match"),
+        Damage("cut", "c1", None, None, None, "the tail is gone\x1b"),
+    ]
+    redactions = [Damage("redacted", "c1", 4, 6, "cd", "by its owner")]
+    broken = LogReport(False, 12, 1, 2, damage, 1, redactions)
+    node.answers["log.verify"] = [REPORT, broken, broken]
+    done = cli("log", "verify")
+    assert (done.code, done.out) == (0, "12 rows, 1 chains, 0 redacted: nothing was changed\n")
+    done = cli("log", "verify")
+    assert (done.code, done.out.splitlines()) == (
+        1,
+        [
+            "12 rows, 1 chains, 1 redacted: DAMAGED in 2 places",
+            "  edited (chain_id c1, seq 3, id 5, hash ab): content does not match",
+            "  cut (chain_id c1): the tail is gone\\x1b",
+            "  redacted (chain_id c1, seq 4, id 6, hash cd): by its owner",
+        ],
+    )
+    done = cli("log", "verify", "--json")
+    assert (done.code, done.value["damage"][0]["kind"]) == (1, "edited")
+
+
+def test_log_redact_works_on_the_stopped_home(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def redact(path: Path, *, digest: str, reason: str) -> dict[str, Any]:
+        asked.append((path, digest, reason))
+        return {"seq": 9}
+
+    monkeypatch.setattr(node_module, "redact", redact, raising=False)
+    assert cli("log", "redact", "ab" * 32, "--reason", "ошибка").out == "seq: 9\n"
+    assert asked == [(home, "ab" * 32, "ошибка")]
+    assert cli("log", "redact", "ab" * 32).code == 2
+
+
+def test_log_export_goes_to_the_absolute_path(
+    cli: Cli, node: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    node.answers["log.export"] = lambda given: Exported(given.path, 12)
+    assert cli("log", "export", "a.jsonl", "--json").value == {"path": str(tmp_path / "a.jsonl"), "rows": 12}
+
+
+def test_do_performs_any_action(cli: Cli, node: Scripted) -> None:
+    node.answers["note.add"] = note(1)
+    done = cli("do", "note.add", "--args", '{"text": "привет", "priority": 1}', "--key", "k", "--json")
+    assert done.value["id"] == 1
+    assert node.asked == [("note.add", {"text": "привет", "priority": 1}, "k")]
+    assert cli("do", "no.such").code == 2
+    assert cli("do", "note.add", "--args", '{"nope": 1}').code == 2
+
+
+def test_actions_lists_the_table(cli: Cli, node: Scripted) -> None:
+    lines = cli("actions").out.splitlines()
+    assert lines[0].split() == ["NAME", "KIND", "CAPABILITY", "HELP"]
+    assert any(line.startswith("note.send ") for line in lines)
+    assert not any(line.startswith("note.receive ") for line in lines)
+    rows = {row["name"]: row for row in cli("actions", "--json").value["actions"]}
+    assert rows["note.send"]["args"]["$defs"]["NoteSend"]["required"] == ["to", "text"]
+
+
+# --- with no node ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stored(home: Path, monkeypatch: pytest.MonkeyPatch) -> Scripted:
+    """A home whose node does not run; its store answers as scripted."""
+    home.mkdir()
+    actions = Scripted()
+
+    @contextlib.asynccontextmanager
+    async def offline(path: Path) -> AsyncIterator[Scripted]:
+        assert path == home
+        yield actions
+
+    monkeypatch.setattr(node_module, "offline", offline)
+    return actions
+
+
+@pytest.mark.parametrize(
+    ("words", "action", "answer"),
+    [
+        ("id", "node.id", ME),
+        ("inbox --quarantined", "note.inbox", NotePage([note(1)], more=False)),
+        ("notes list", "note.list", NotePage([], more=False)),
+        ("log verify", "log.verify", REPORT),
+        ("log export x", "log.export", Exported("/x", 1)),
+        ("doctor", "node.doctor", Diagnosis(True, [])),
+    ],
+)
+def test_reading_with_no_node_reads_the_store_and_says_so(
+    cli: Cli, stored: Scripted, words: str, action: str, answer: msgspec.Struct
+) -> None:
+    stored.answers[action] = answer
+    done = cli(*words.split(), "--json")
+    assert (done.code, done.err) == (0, "no node running: reading the store directly\n")
+    assert done.value == msgspec.to_builtins(answer)
+
+
+def test_errors_of_the_store_are_typed_too(cli: Cli, stored: Scripted) -> None:
+    stored.answers["note.list"] = Failed(Failure.STORE_NEWER, "newer", remedy="upgrade")
+    done = cli("notes", "list", "--json")
+    assert (done.code, done.value["error"]["code"]) == (1, "store_newer")
+
+
+def test_a_stale_endpoint_counts_as_no_node(cli: Cli, stored: Scripted, home: Path) -> None:
+    (home / "api.json").write_text(json.dumps({"url": "http://127.0.0.1:1", "pid": 2**22 + 1}))
+    stored.answers["note.list"] = NotePage([], more=False)
+    assert cli("notes", "list").out == "no notes\n"
+
+
+def test_a_home_that_is_not_there_is_not_made(cli: Cli, home: Path) -> None:
+    done = cli("inbox")
+    assert done.code == 3
+    assert not home.exists()

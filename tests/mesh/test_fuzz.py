@@ -1,0 +1,227 @@
+"""Whatever comes, in whatever order, the mesh neither raises nor grows (DESIGN 2.5)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import pytest
+
+from hmp_node.errors import Denied, Deny, Failed, Failure, Reject, Rejected
+from hmp_node.mesh.events import (
+    Closed,
+    ContainersReceived,
+    DialAsked,
+    DialFailed,
+    Effect,
+    Event,
+    FrameReceived,
+    HandshakeReceived,
+    Opened,
+    OutboxChanged,
+    OutboxDue,
+    PeerForgotten,
+    Perform,
+    Performed,
+    PingAsked,
+    Read,
+    ReceiptsMade,
+    ReceiptsStored,
+    RowsRead,
+    SendHandshake,
+    Started,
+    StatusAsked,
+    Ticked,
+)
+from hmp_node.mesh.handshake import Introduction
+from hmp_node.mesh.settings import MeshSettings
+from hmp_node.wire.frames import Bye, Frame, Ping, Pong, Refused
+from tests.mesh.kit import Bench, Person, closes, ephemerals, of, seeded
+
+T = TypeVar("T")
+CROWD = [Person(f"c{n}") for n in range(4)] + [Person("named", did="did:hmp:named")]
+ERRORS = (
+    None,
+    None,
+    Rejected(Reject.KEY_CONFLICT, "x"),
+    Denied(Deny.BLOCKED, "x"),
+    Denied(Deny.BUDGET_COUNT, "x"),
+    Failed(Failure.DISK_FULL, "x"),
+)
+SMALL = MeshSettings(
+    max_links=12, max_handshakes=6, max_targets=5, max_asks=4, max_performs=8, window=4, batch=2, max_dials=2
+)
+
+
+class Chaos:
+    """A bench in front of peers, a store and a user who do anything at any time."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.bench = Bench(settings=SMALL)
+        self.theirs: dict[int, tuple[Introduction, Person]] = {}
+        self.notes = [self.bench.me.note(person) for person in CROWD for _ in range(3)]
+        self.foreign = [person.note(self.bench.me) for person in CROWD]
+        self.foreign += [person.announce() for person in CROWD] + [self.bench.me.announce()]
+        self.foreign += [CROWD[0].announce(capabilities=[]), CROWD[1].announce(key_is_falsified=True)]
+        self.makers: list[Callable[[], Event | None]] = [
+            self.opened,
+            self.handshake,
+            self.visit,
+            self.visit,
+            self.introduction,
+            self.containers,
+            self.frame,
+            lambda: Closed(self.conn(), self.pick(("lost", "bye:superseded", "bye:blocked", "bad_frame"))),
+            lambda: DialFailed(self.address(), self.want(), "no"),
+            lambda: OutboxChanged((self.pick(CROWD).did, "did:hmp:nobody")),
+            lambda: ReceiptsMade(self.pick(CROWD).did, self.bench.me.receipt(CROWD[0], [self.notes[0].did])),
+            lambda: ReceiptsStored(self.pick(CROWD).did, (self.pick(self.notes).did,)),
+            lambda: PeerForgotten(self.pick(CROWD).did) if self.chance.random() < 0.2 else None,
+            self.store,
+            self.store,
+            self.store,
+            lambda: DialAsked(self.number(), (self.address(), self.address())[: self.number() % 3], self.want()),
+            lambda: PingAsked(self.number(), self.pick(CROWD).did, (self.address(),)),
+            lambda: StatusAsked(self.number()),
+            lambda: Started(self.bench.me.announce()) if self.chance.random() < 0.1 else None,
+            self.time,
+        ]
+
+    def pick(self, things: Sequence[T]) -> T:
+        return self.chance.choice(things)
+
+    def number(self) -> int:
+        return self.chance.randrange(100)
+
+    def conn(self) -> int:
+        return self.chance.randrange(20)
+
+    def address(self) -> str:
+        return f"a{self.chance.randrange(6)}:1"
+
+    def want(self) -> str | None:
+        return self.pick([None, *(person.did for person in CROWD)])
+
+    def opened(self) -> Event:
+        conn, initiator = self.conn(), self.chance.random() < 0.5
+        if self.bench.mesh._peers.link(conn) is None:
+            person = self.chance.choice(CROWD)
+            theirs = Introduction(person.myself(), initiator=not initiator, want=None, ephemeral=ephemerals(conn)())
+            self.theirs[conn] = (theirs, person)
+        return Opened(conn, initiator, self.address(), "127.0.0.1", self.want() if initiator else None)
+
+    def handshake(self) -> Event | None:
+        """Mostly what the protocol says should come next, sometimes garbage."""
+        conn = self.conn()
+        if self.chance.random() < 0.05 or conn not in self.theirs:
+            return HandshakeReceived(conn, self.chance.randbytes(self.chance.randrange(200)))
+        theirs, _ = self.theirs[conn]
+        data = [e.data for e in of(self.waiting, SendHandshake) if e.conn == conn]
+        try:
+            reply = theirs.receive(data[-1]) if data else theirs.begin()
+        except Rejected:
+            return None
+        return HandshakeReceived(conn, reply) if reply is not None else None
+
+    def visit(self) -> None:
+        """A peer that behaves, as far as it comes: shakes hands, announces itself, is let in."""
+        conn, person = self.conn(), self.chance.choice(CROWD)
+        if self.bench.mesh._peers.link(conn) is not None:
+            return
+        self.theirs.pop(conn, None)
+        dialled = self.address() if self.chance.random() < 0.5 else None
+        want = person.did if dialled is not None and self.chance.random() < 0.5 else None
+        self.bench.shake(person, dialled=dialled, want=want, conn=conn)
+        if self.chance.random() < 0.9:
+            announced = self.bench.receive(conn, person.announce())
+            if self.chance.random() < 0.9:
+                self.bench.do(*(Performed(perform.id, None) for perform in of(announced, Perform)))
+
+    def introduction(self) -> Event | None:
+        conn = self.conn()
+        if conn not in self.theirs:
+            return None
+        return ContainersReceived(conn, (self.theirs[conn][1].announce(),))
+
+    def containers(self) -> Event:
+        count = self.chance.randrange(4)
+        return ContainersReceived(self.conn(), tuple(self.chance.choice(self.foreign) for _ in range(count)))
+
+    def frame(self) -> Event:
+        note = self.chance.choice(self.notes).did
+        frames: list[Frame] = [
+            Ping(1),
+            Pong(self.number()),
+            Bye("superseded"),
+            Refused(note, "busy", temporary=True),
+            Refused(note, "bad_payload", temporary=False),
+        ]
+        return FrameReceived(self.conn(), self.chance.choice(frames))
+
+    def store(self) -> Event | None:
+        """Answer something asked, or something never asked."""
+        asked = [effect for effect in self.waiting if isinstance(effect, Read | Perform)]
+        if not asked or self.chance.random() < 0.05:
+            strange: list[Event] = [RowsRead(self.number(), ()), Performed(self.number(), None)]
+            return self.chance.choice(strange)
+        effect = self.chance.choice(asked[-20:])
+        if isinstance(effect, Perform):
+            return Performed(effect.id, self.chance.choice(ERRORS))
+        if isinstance(effect.query, OutboxDue):
+            notes = [n for n in enumerate(self.notes, 1) if n[0] > effect.query.after][: effect.query.limit]
+            return RowsRead(effect.id, tuple((row, note.did, note.to_mesh()) for row, note in notes))
+        people = self.chance.sample(CROWD, self.chance.randrange(len(CROWD)))
+        rows = tuple((person.did, *(self.address() for _ in range(self.chance.randrange(3)))) for person in people)
+        return RowsRead(effect.id, rows)
+
+    def time(self) -> Event:
+        self.bench.mono += self.chance.choice((0.01, 0.1, 0.3, 1, 1, 5, 20, 60))
+        return Ticked()
+
+    def run(self, events: int) -> None:
+        for _ in range(events):
+            event = self.chance.choice(self.makers)()
+            if event is None:
+                continue
+            for conn in closes(self.bench.do(event)):
+                assert self.bench.mesh._peers.link(conn) is None
+            self.check()
+
+    @property
+    def waiting(self) -> list[Effect]:
+        return self.bench.effects[-200:]
+
+    def check(self) -> None:
+        mesh = self.bench.mesh
+        wake = mesh.wake_at
+        assert wake is None or wake > self.bench.mono, "what is due was done"
+        assert mesh._peers.links <= 12
+        assert mesh._peers.strangers <= 6
+        assert len(mesh._dialler._targets) <= 5 + 4 + 2
+        assert len(mesh._intake) <= 8 + 12, "announcements pass a full intake"
+        for peer in mesh._peers:
+            assert 1 <= len(peer.links) <= 2
+            assert set(peer.deliveries) == set(peer.names)
+            for delivery in peer.deliveries.values():
+                assert delivery.in_flight <= 4
+                assert delivery._bytes == sum(flight.size for flight in delivery._flight.values())
+                assert len(delivery._ids) == len(delivery._flight)
+                assert delivery._astray == sum(f.conn != delivery._conn for f in delivery._flight.values())
+        assert mesh._board.reading <= len(list(mesh._peers)) * 2 + 1
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        range(20),
+        pytest.param(range(20, 200), marks=pytest.mark.slow),
+        pytest.param(range(200, 3000), marks=pytest.mark.long),
+    ],
+    ids=str,
+)
+def test_anything_in_any_order_neither_raises_nor_grows(seeds: range) -> None:
+    for seed in seeds:
+        with seeded(seed):
+            Chaos(seed).run(1500)

@@ -1,0 +1,554 @@
+"""A whole mesh in one heap of events: pure meshes, a network with faults, and stores that survive restarts.
+
+Everything happens in virtual time and by one seeded `random.Random`: the same seed gives the same run.
+The network keeps order within a connection, as TCP does; a cut loses what is in flight, and each side hears
+of it when it pleases, or never. Frames go through the real handshake, cipher, codec and verification.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hmp_node.errors import Failed, Failure, HmpError, Reject, Rejected
+from hmp_node.mesh.events import (
+    Answer,
+    Close,
+    Closed,
+    ContainersReceived,
+    Dial,
+    DialFailed,
+    Effect,
+    Event,
+    FrameReceived,
+    HandshakeReceived,
+    Now,
+    Opened,
+    OutboxChanged,
+    OutboxDue,
+    PeersToDial,
+    Perform,
+    Performed,
+    Read,
+    ReceiptsMade,
+    ReceiptsStored,
+    RowsRead,
+    Secure,
+    Send,
+    SendHandshake,
+    Started,
+    Tell,
+    Ticked,
+)
+from hmp_node.mesh.machine import Mesh
+from hmp_node.mesh.settings import MeshSettings
+from hmp_node.wire.container import VerifiedContainer, parse_mesh, verify
+from hmp_node.wire.frames import Bye, Channel, Containers, Frame
+from hmp_node.wire.limits import Limits
+from tests.mesh.kit import EPOCH_US, NETWORK, Person, ephemerals
+
+LIMITS = Limits()
+OPEN = ("queued", "sent")
+
+
+@dataclass
+class Weather:
+    """How bad the world is; rates are chances for each message or commit, times are seconds."""
+
+    latency: tuple[float, float] = (0.001, 0.2)
+    commit: tuple[float, float] = (0.001, 0.05)
+    duplicate: float = 0.0  # a frame of containers is handed over twice
+    busy: float = 0.0  # an action fails for now
+    deaf_dial: float = 0.0  # a dial that is never answered
+    skew: float = 0.0  # seconds a node's wall clock may be off
+
+
+CALM = Weather()
+
+
+@dataclass
+class Row:
+    """One outbox row."""
+
+    id: int
+    recipient: str
+    note: VerifiedContainer
+    state: str = "queued"
+    attempts: int = 0
+    reason: str = ""
+
+
+@dataclass
+class Store:
+    """What a node has on disk: it outlives the mesh. Dedupes by DID, keeps receipts, gives rows when asked."""
+
+    outbox: dict[int, Row] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)
+    inbox: list[tuple[str, int]] = field(default_factory=list)  # (sender, its number), in order of arrival
+    receipts: dict[str, VerifiedContainer] = field(default_factory=dict)  # by the note they are for
+    contacts: dict[str, list[str]] = field(default_factory=dict)  # DID -> addresses
+    friends: list[str] = field(default_factory=list)  # to be connected always
+    failures: int = 0
+
+    def due(self, query: OutboxDue) -> tuple[tuple[object, ...], ...]:
+        rows = [
+            row
+            for row in self.outbox.values()
+            if row.recipient == query.recipient and row.state in OPEN and row.id > query.after
+        ]
+        rows.sort(key=lambda row: row.id)
+        return tuple((row.id, row.note.did, row.note.to_mesh()) for row in rows[: query.limit])
+
+    def peers(self) -> tuple[tuple[object, ...], ...]:
+        wanted = dict.fromkeys(self.friends)
+        wanted.update(dict.fromkeys(row.recipient for row in self.outbox.values() if row.state in OPEN))
+        return tuple((did, *self.contacts[did]) for did in wanted if did in self.contacts)
+
+
+class Wire:
+    """One connection between two nodes; each end is (node, connection number), ``arrives`` its latest delivery."""
+
+    def __init__(self, here: Node, there: Node, numbers: tuple[int, int]) -> None:
+        self.ends = ((here, numbers[0], here.life), (there, numbers[1], there.life))
+        self.alive = True
+        self.arrives = [0.0, 0.0]
+
+    def side(self, node: Node, conn: int) -> int:
+        return 0 if (self.ends[0][0] is node and self.ends[0][1] == conn) else 1
+
+
+class Node:
+    """A pure mesh, its store, and the driver between them and the network."""
+
+    def __init__(self, world: World, person: Person) -> None:
+        self.world = world
+        self.person = person
+        self.store = Store()
+        self.life = 0  # counts restarts; what belongs to an earlier life is ignored
+        self.up = True
+        self.offset = world.chance.uniform(0, 1e6)  # of its monotonic clock
+        self.skew = world.chance.uniform(-world.weather.skew, world.weather.skew)
+        self.sent = Counter[str]()
+        self.told = Counter[str]()
+        self.answers: dict[int, object] = {}
+        self._numbers = itertools.count(1)
+        self.start()
+
+    @property
+    def did(self) -> str:
+        return self.person.did
+
+    @property
+    def address(self) -> str:
+        return f"{self.person.name}:1"
+
+    def now(self) -> Now:
+        return Now(self.world.time + self.offset, self.wall_us())
+
+    def wall_us(self) -> int:
+        return EPOCH_US + int((self.world.time + self.skew) * 1e6)
+
+    def start(self) -> None:
+        seed = self.world.chance.getrandbits(32)
+        self.mesh = Mesh(
+            self.did,
+            self.person.public_key,
+            self.person.static,
+            NETWORK,
+            self.world.settings,
+            random.Random(seed),
+            ephemerals(seed),
+        )
+        self.wires: dict[int, Wire] = {}
+        self.channels: dict[int, Channel] = {}
+        self.conns = itertools.count(1)
+        self.commits: list[tuple[int, Perform]] = []
+        self.ticking: float | None = None
+        self.world.soon(0, lambda: self.hear(Started(self.person.announce(self.wall_us()))), self)
+
+    def restart(self, downtime: float) -> None:
+        """Lose everything but the store."""
+        for conn in list(self.wires):
+            self.world.cut(self.wires[conn])
+        self.life += 1
+        self.up = False
+
+        def rise() -> None:
+            self.up = True
+            self.start()
+
+        self.world.soon(downtime, rise)
+
+    # --- events in, effects out ---
+
+    def hear(self, event: Event) -> None:
+        effects = self.mesh.handle(event, self.now())
+        for effect in effects:
+            self.carry_out(effect)
+        self.world.check(self)
+        self.tick()
+
+    def tick(self) -> None:
+        """Wake the mesh when it asked to be."""
+        wake = self.mesh.wake_at
+        if wake is None or wake == self.ticking:
+            return
+        self.ticking = wake
+
+        def due() -> None:
+            if self.ticking == wake:
+                self.ticking = None
+                self.hear(Ticked())
+
+        self.world.soon(max(0.0, wake - self.offset - self.world.time) + 1e-6, due, self)
+
+    def carry_out(self, effect: Effect) -> None:
+        self.sent[type(effect).__name__] += 1
+        world = self.world
+        match effect:
+            case SendHandshake(conn, data):
+                world.carry(self, conn, lambda node, at: node.hear(HandshakeReceived(at, data)))
+            case Secure(conn, channel, _):
+                self.channels[conn] = channel
+            case Send(conn, frame):
+                self.put(conn, self.channels[conn], frame)
+            case Close(conn, code):
+                self.close(conn, str(code))
+            case Dial(address, want):
+                world.dial(self, address, want)
+            case Read(number, query):
+                self.read(number, query)
+            case Perform():
+                self.commit(effect)
+            case Answer(number, value):
+                self.answers[number] = value
+            case Tell(topic, _):
+                self.told[topic] += 1
+
+    def put(self, conn: int, channel: Channel, frame: Frame, wire: Wire | None = None) -> None:
+        for message in channel.seal_frame(frame):
+            self.world.carry(self, conn, lambda node, at, message=message: node.receive(at, message), wire)  # type: ignore[misc]
+
+    def receive(self, conn: int, message: bytes) -> None:
+        channel = self.channels.get(conn)
+        if channel is None:
+            return
+        frame = channel.open_message(message)
+        if frame is None:
+            return
+        if not isinstance(frame, Containers):
+            self.hear(FrameReceived(conn, frame))
+            return
+        verified = tuple(verify(parse_mesh(item, LIMITS), now_us=self.wall_us(), limits=LIMITS) for item in frame.items)
+        self.hear(ContainersReceived(conn, verified))
+        if self.world.chance.random() < self.world.weather.duplicate:
+            self.world.soon(self.world.chance.random(), lambda: self.hear(ContainersReceived(conn, verified)), self)
+
+    def close(self, conn: int, code: str) -> None:
+        wire = self.wires.pop(conn, None)
+        channel = self.channels.pop(conn, None)
+        if wire is None:
+            return
+        if channel is not None:
+            self.put(conn, channel, Bye(code), wire)
+        self.world.carry(self, conn, lambda node, at: node.closed(at, f"bye:{code}"), wire)
+        self.world.soon(0, lambda: self.hear(Closed(conn, code)), self)
+
+    def closed(self, conn: int, code: str) -> None:
+        if self.wires.pop(conn, None) is not None:
+            self.channels.pop(conn, None)
+            self.hear(Closed(conn, code))
+
+    # --- the store ---
+
+    def send(self, to: Node, text: str = "") -> Row:
+        """Accept a note for another node: on disk, then told to the mesh."""
+        number = sum(row.recipient == to.did for row in self.store.outbox.values())
+        note = self.person.container(
+            "note", {"text": f"{number} {text}"}, (to.did,), self.wall_us() if self.up else EPOCH_US
+        )
+        row = Row(len(self.store.outbox) + 1, to.did, note)
+        self.store.outbox[row.id] = row
+        if self.up:
+            self.world.soon(self.world.draw(CALM.commit), lambda: self.hear(OutboxChanged((to.did,))), self)
+        return row
+
+    def read(self, number: int, query: OutboxDue | PeersToDial) -> None:
+        def rows() -> tuple[tuple[object, ...], ...]:
+            return self.store.due(query) if isinstance(query, OutboxDue) else self.store.peers()
+
+        # A snapshot from before or after whatever commits meanwhile.
+        early = rows() if self.world.chance.random() < 0.5 else None
+        delay = self.world.draw(self.world.weather.commit)
+        self.world.soon(delay, lambda: self.hear(RowsRead(number, early if early is not None else rows())), self)
+
+    def commit(self, perform: Perform) -> None:
+        """Queue an action; a group is committed at once, and spoken of afterwards."""
+        self.commits.append((perform.id, perform))
+        if len(self.commits) > 1:
+            return
+
+        def run() -> None:
+            works, self.commits = self.commits, []
+            events: list[Event] = []
+            fresh: dict[str, list[str]] = {}
+            for number, work in works:
+                error = self.perform(work, events, fresh)
+                events.append(Performed(number, error))
+            for to, dids in fresh.items():
+                receipt = self.person.receipt(to, dids, self.wall_us())
+                self.store.receipts.update(dict.fromkeys(dids, receipt))
+                events.insert(0, ReceiptsMade(to, receipt))
+            # A node may die between its commit and its first word about it.
+            self.world.soon(self.world.draw((0, 0.002)), lambda: self.speak(events), self)
+
+        self.world.soon(self.world.draw(self.world.weather.commit), run, self)
+
+    def speak(self, events: list[Event]) -> None:
+        for event in events:
+            self.hear(event)
+
+    def perform(self, work: Perform, events: list[Event], fresh: dict[str, list[str]]) -> HmpError | None:
+        store = self.store
+        if work.actor != "system" and self.world.chance.random() < self.world.weather.busy:
+            store.failures += 1
+            return Failed(Failure.BUSY, "busy")
+        argument = work.argument
+        if work.action == "outbox.sent":
+            assert isinstance(argument, dict)
+            for row in argument["ids"]:
+                store.outbox[row].attempts += 1
+                if store.outbox[row].state == "queued":
+                    store.outbox[row].state = "sent"
+        elif work.action == "outbox.failed":
+            assert isinstance(argument, dict)
+            for row in store.outbox.values():
+                if row.note.did == argument["container_did"] and row.state in OPEN:
+                    row.state, row.reason = "failed", argument["reason"]
+        elif work.action == "note.receive":
+            assert isinstance(argument, VerifiedContainer)
+            return self.take_note(work.actor, argument, events, fresh)
+        elif work.action == "receipt.receive":
+            assert isinstance(argument, VerifiedContainer)
+            self.take_receipt(work.actor, argument, events)
+        return None
+
+    def take_note(
+        self, author: str, note: VerifiedContainer, events: list[Event], fresh: dict[str, list[str]]
+    ) -> HmpError | None:
+        store = self.store
+        assert note.sender == author
+        if self.did not in note.recipients:
+            return Rejected(Reject.NOT_RECIPIENT, "not for us")
+        if note.did in store.seen:
+            if note.did in store.receipts:
+                events.append(ReceiptsMade(author, store.receipts[note.did]))
+            return None
+        assert isinstance(note.payload, dict)
+        store.seen.add(note.did)
+        store.inbox.append((author, int(note.payload["text"].split()[0])))
+        fresh.setdefault(author, []).append(note.did)
+        return None
+
+    def take_receipt(self, by: str, receipt: VerifiedContainer, events: list[Event]) -> None:
+        assert isinstance(receipt.payload, dict)
+        dids = {item["did"] for item in receipt.payload["items"]}
+        closed = []
+        for row in self.store.outbox.values():
+            if row.recipient == by and row.note.did in dids and row.state in (*OPEN, "failed"):
+                assert row.note.did in self.world.by_did[by].store.seen, "a receipt for what is not stored"
+                row.state = "delivered"
+                closed.append(row.note.did)
+        events.append(ReceiptsStored(by, tuple(closed)))
+
+
+class World:
+    """Time, the network between nodes, and the rules that must always hold."""
+
+    def __init__(self, seed: int, names: int, *, weather: Weather = CALM, settings: MeshSettings | None = None) -> None:
+        self.seed = seed
+        self.chance = random.Random(seed)
+        self.weather = weather
+        self.settings = settings or MeshSettings()
+        self.time = 0.0
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self.apart: set[frozenset[str]] = set()  # pairs of DIDs that cannot reach each other
+        self.nodes = [Node(self, Person(f"n{seed}-{n}")) for n in range(names)]
+        self.by_did = {node.did: node for node in self.nodes}
+        self.by_address = {node.address: node for node in self.nodes}
+
+    def draw(self, bounds: tuple[float, float]) -> float:
+        return self.chance.uniform(*bounds)
+
+    def soon(self, delay: float, act: Callable[[], None], node: Node | None = None) -> None:
+        """Do something after ``delay``, if the node still lives the life it lives now."""
+        life = node.life if node is not None else 0
+
+        def guarded() -> None:
+            if node is None or (node.up and node.life == life):
+                act()
+
+        heapq.heappush(self._heap, (self.time + delay, next(self._order), guarded))
+
+    def run(self, seconds: float) -> None:
+        end = self.time + seconds
+        while self._heap and self._heap[0][0] <= end:
+            self.time, _, act = heapq.heappop(self._heap)
+            act()
+        self.time = end
+
+    def run_until(self, done: Callable[[], bool], limit: float) -> bool:
+        end = self.time + limit
+        while not done():
+            if not self._heap or self._heap[0][0] > end:
+                return False
+            self.time, _, act = heapq.heappop(self._heap)
+            act()
+        return True
+
+    # --- the network ---
+
+    def meet(self, *, dead_first: float = 0.0) -> None:
+        """Let every node know and want every other; some addresses lead nowhere."""
+        for node in self.nodes:
+            for other in self.nodes:
+                if other is not node:
+                    self.introduce(node, other, dead_first=dead_first)
+
+    def introduce(self, node: Node, other: Node, *, friend: bool = True, dead_first: float = 0.0) -> None:
+        addresses = [other.address]
+        if self.chance.random() < dead_first:
+            addresses.insert(0, f"nowhere{self.chance.randrange(1000)}:1")
+        node.store.contacts[other.did] = addresses
+        if friend:
+            node.store.friends.append(other.did)
+
+    def reach(self, node: Node, other: Node) -> bool:
+        return other.up and frozenset((node.did, other.did)) not in self.apart
+
+    def dial(self, node: Node, address: str, want: str | None) -> None:
+        if self.chance.random() < self.weather.deaf_dial:
+            return
+
+        def connect() -> None:
+            other = self.by_address.get(address)
+            if other is None or not self.reach(node, other):
+                node.hear(DialFailed(address, want, "connection refused"))
+                return
+            here, there = next(node.conns), next(other.conns)
+            wire = Wire(node, other, (here, there))
+            node.wires[here] = other.wires[there] = wire
+            opened = Opened(there, False, node.address, "127.0.0.1")
+            self.carry(node, here, lambda there, _: there.hear(opened))
+            node.hear(Opened(here, True, address, "127.0.0.1", want))
+
+        self.soon(self.draw(self.weather.latency), connect, node)
+
+    def carry(self, node: Node, conn: int, arrive: Callable[[Node, int], None], wire: Wire | None = None) -> None:
+        """Bring something to the other end, in order."""
+        wire = wire or node.wires.get(conn)
+        if wire is None or not wire.alive:
+            return
+        side = 1 - wire.side(node, conn)
+        other, there, life = wire.ends[side]
+        at = max(wire.arrives[side], self.time + self.draw(self.weather.latency))
+        wire.arrives[side] = at
+
+        def deliver() -> None:
+            if wire.alive and other.life == life and other.up:
+                arrive(other, there)
+
+        heapq.heappush(self._heap, (at, next(self._order), deliver))
+
+    def cut(self, wire: Wire) -> None:
+        """Lose a connection and what is in flight; each end hears of it soon, or only its heartbeat tells."""
+        wire.alive = False
+        for node, conn, life in wire.ends:
+            if node.life == life and self.chance.random() < 0.7:
+                self.soon(self.draw((0, 3)), lambda node=node, conn=conn: node.closed(conn, "lost"), node)  # type: ignore[misc]
+
+    def part(self, groups: list[set[str]]) -> None:
+        """Split the network: between groups nothing passes and nothing is reached."""
+        self.apart = {
+            frozenset((a.did, b.did))
+            for a in self.nodes
+            for b in self.nodes
+            if a is not b and not any(a.did in group and b.did in group for group in groups)
+        }
+        for wire in self.all_wires():
+            if frozenset((wire.ends[0][0].did, wire.ends[1][0].did)) in self.apart:
+                self.cut(wire)
+
+    def heal(self) -> None:
+        self.apart = set()
+
+    def all_wires(self) -> list[Wire]:
+        return list({id(wire): wire for node in self.nodes for wire in node.wires.values()}.values())
+
+    # --- the rules ---
+
+    def links(self, node: Node) -> dict[str, list[int]]:
+        """For each peer that is up here, the connections to it."""
+        return {peer.identity: [link.conn for link in peer.links] for peer in node.mesh._peers}
+
+    def check(self, node: Node) -> None:
+        """What holds after every event."""
+        for did, conns in self.links(node).items():
+            assert 1 <= len(conns) <= 2, f"seed {self.seed}: {len(conns)} channels to {did}"
+
+    def check_links(self) -> None:
+        """One channel a pair, the same one at both ends."""
+        for node in self.nodes:
+            for did, conns in self.links(node).items():
+                other = self.by_did[did]
+                assert len(conns) == 1, f"seed {self.seed}: {node.person.name} has {conns}"
+                back = self.links(other).get(node.did)
+                assert back is not None, f"seed {self.seed}: {node.person.name} thinks {other.person.name} is up"
+                assert node.wires[conns[0]] is other.wires[back[0]], f"seed {self.seed}: two halves of two wires"
+
+    def check_mail(self, *, delivered: bool) -> None:
+        """Every note is in its recipient's store once, or still in its sender's outbox; at the end the former."""
+        for node in self.nodes:
+            for row in node.store.outbox.values():
+                other = self.by_did[row.recipient]
+                assert row.state != "failed", f"seed {self.seed}: failed: {row.reason}"
+                if row.state == "delivered":
+                    assert row.note.did in other.store.seen, f"seed {self.seed}: delivered and not stored"
+                elif delivered:
+                    raise AssertionError(
+                        f"seed {self.seed}: {row.state} after {row.attempts} attempts, {node.person.name} to "
+                        f"{other.person.name}, stored there: {row.note.did in other.store.seen}"
+                    )
+            arrived = Counter(node.store.inbox)
+            assert max(arrived.values(), default=1) == 1, f"seed {self.seed}: stored twice"
+
+    def settled(self) -> bool:
+        return all(row.state == "delivered" for node in self.nodes for row in node.store.outbox.values())
+
+    def linked(self) -> bool:
+        """Every pair of friends has exactly one channel, both ends of the same wire."""
+        for node in self.nodes:
+            links = self.links(node)
+            for did in node.store.friends:
+                other = self.by_did[did]
+                back = self.links(other).get(node.did, [])
+                if len(links.get(did, [])) != 1 or len(back) != 1:
+                    return False
+                if node.wires.get(links[did][0]) is not other.wires.get(back[0]):
+                    return False
+        return True
+
+    def misordered(self) -> int:
+        """Count notes that arrived before an older one of the same sender."""
+        count = 0
+        for node in self.nodes:
+            newest: dict[str, int] = {}
+            for sender, number in node.store.inbox:
+                count += number < newest.get(sender, -1)
+                newest[sender] = max(number, newest.get(sender, -1))
+        return count

@@ -1,0 +1,150 @@
+"""Numbered schema files: upgrading after a backup, and leaving a newer store alone."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+
+from hmp_node.errors import Failed, Failure
+from hmp_node.store import upgrade
+from hmp_node.store.sqlite import open_sqlite
+from hmp_node.store.upgrade import Step, steps, stored_version
+from hmp_node.wire.text import time_text
+from tests.store.kit import SMALL, START_US, clock
+
+BACKUP = "node-v1-" + time_text(START_US).replace("-", "").replace(":", "") + ".db"
+
+
+def version_one(path: Path) -> None:
+    """A store as the first release left it, with something in it."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.executescript(steps()[0].sql)
+    connection.execute("PRAGMA user_version = 1")
+    connection.execute("INSERT INTO notes (text, source, timestamp) VALUES ('kept', 'user', 't')")
+    connection.close()
+
+
+def columns(path: Path) -> dict[str, str]:
+    connection = sqlite3.connect(path)
+    found = dict(connection.execute("SELECT name, coalesce(sql, '') FROM sqlite_master"))
+    connection.close()
+    return found
+
+
+async def test_a_fresh_store_is_at_the_newest_schema(tmp_path: Path) -> None:
+    path = tmp_path / "node.db"
+    assert stored_version(path) == 0
+    await (await open_sqlite(path, settings=SMALL, now_us=clock())).close()
+    assert stored_version(path) == len(steps()) == 2
+    assert not (tmp_path / "backups").exists()
+
+
+async def test_upgrading_backs_up_and_keeps_the_data(tmp_path: Path) -> None:
+    path = tmp_path / "node.db"
+    version_one(path)
+    database = await open_sqlite(path, settings=SMALL, now_us=lambda: START_US)
+    assert await database.fetch_all("SELECT text FROM notes") == [("kept",)]
+    await database.close()
+    assert stored_version(path) == len(steps())
+    (backup,) = (tmp_path / "backups").iterdir()
+    assert backup.name == BACKUP
+    assert stat.S_IMODE(backup.stat().st_mode) == 0o600
+    assert stored_version(backup) == 1
+    connection = sqlite3.connect(backup)
+    assert connection.execute("SELECT text FROM notes").fetchall() == [("kept",)]
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+    connection.close()
+    await (await open_sqlite(tmp_path / "fresh.db", settings=SMALL, now_us=clock())).close()
+    assert columns(path) == columns(tmp_path / "fresh.db")
+
+
+async def test_an_old_store_is_not_upgraded_to_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "node.db"
+    version_one(path)
+    before = path.read_bytes()
+    with pytest.raises(Failed, match="start the node once") as caught:
+        await open_sqlite(path, read_only=True, settings=SMALL, now_us=clock())
+    assert caught.value.code == Failure.HOME_UNUSABLE
+    assert path.read_bytes() == before
+
+
+async def test_a_failing_step_leaves_the_step_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "node.db"
+    version_one(path)
+    broken = (*steps(), Step(3, "003_broken.sql", "CREATE TABLE half (id INTEGER);\nCREATE TABLE nonsense;"))
+    monkeypatch.setattr(upgrade, "steps", lambda: broken)
+    with pytest.raises(Failed, match="syntax error"):
+        await open_sqlite(path, settings=SMALL, now_us=clock())
+    monkeypatch.undo()
+    assert stored_version(path) == 2
+    assert "half" not in columns(path)
+    database = await open_sqlite(path, settings=SMALL, now_us=clock())
+    assert await database.fetch_all("SELECT text FROM notes") == [("kept",)]
+    await database.close()
+
+
+async def test_no_backup_no_upgrade(tmp_path: Path) -> None:
+    path = tmp_path / "node.db"
+    version_one(path)
+    (tmp_path / "backups").write_text("a file is in the way")
+    with pytest.raises(Failed) as caught:
+        await open_sqlite(path, settings=SMALL, now_us=clock())
+    assert caught.value.code == Failure.HOME_UNUSABLE
+    assert stored_version(path) == 1
+
+
+def newer(path: Path, *, in_wal: bool) -> None:
+    """A store of a later release; ``in_wal``: as a crash leaves it, its version not in the main file yet."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    for step in steps():
+        connection.executescript(step.sql)
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.execute("BEGIN")
+    connection.execute("PRAGMA user_version = 99")
+    connection.execute("CREATE TABLE future (id INTEGER)")
+    connection.execute("COMMIT")
+    if not in_wal:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.execute("INSERT INTO notes (text, source, timestamp) VALUES ('tomorrow', 'user', 't')")
+    crashed = path.with_name("crashed")
+    crashed.mkdir()
+    for name in ("node.db", "node.db-wal", "node.db-shm"):
+        shutil.copy(path.with_name(name), crashed / name)
+    connection.close()
+
+
+@pytest.mark.parametrize("in_wal", [True, False])
+@pytest.mark.parametrize("read_only", [True, False])
+async def test_a_newer_store_is_not_touched(tmp_path: Path, in_wal: bool, read_only: bool) -> None:
+    newer(tmp_path / "node.db", in_wal=in_wal)
+    home = tmp_path / "crashed"
+    before = {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in home.iterdir()}
+    assert set(before) == {"node.db", "node.db-wal", "node.db-shm"}
+    with pytest.raises(Failed, match="schema 99") as caught:
+        await open_sqlite(home / "node.db", read_only=read_only, settings=SMALL, now_us=clock())
+    assert caught.value.code == Failure.STORE_NEWER
+    assert {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in home.iterdir()} == before
+
+
+@pytest.mark.parametrize("cut", [0, 20, 40, 60, 2_000])
+def test_a_torn_log_is_read_as_far_as_it_goes(tmp_path: Path, cut: int) -> None:
+    newer(tmp_path / "node.db", in_wal=True)
+    wal = tmp_path / "crashed" / "node.db-wal"
+    wal.write_bytes(wal.read_bytes()[:cut])
+    assert stored_version(tmp_path / "crashed" / "node.db") == 0
+
+
+def test_frames_of_an_older_log_do_not_count(tmp_path: Path) -> None:
+    newer(tmp_path / "node.db", in_wal=True)
+    wal = tmp_path / "crashed" / "node.db-wal"
+    data = bytearray(wal.read_bytes())
+    data[16:20] = b"salt"  # the header of a log begun anew over old frames
+    wal.write_bytes(data)
+    assert stored_version(tmp_path / "crashed" / "node.db") == 0
