@@ -73,6 +73,7 @@ class _Case(NamedTuple):
     ctx: Context
     tx: Tx
     container: VerifiedContainer
+    container_id: int
     standing: Standing
     size: int
     at: Moment
@@ -100,10 +101,11 @@ async def _take(ctx: Context, actor: Peer, container: VerifiedContainer, tx: Tx)
     at = ctx.moment()
     standing = await _met(ctx, tx, actor, container, at)
     raw = container.to_mesh()
-    if not await _enter(tx, container, raw, at):
+    container_id = await _enter(tx, container, raw, at)
+    if container_id is None:
         return await _again(ctx, tx, container)
     try:
-        note_id = await _accept(_Case(ctx, tx, container, standing, len(raw), at))
+        note_id = await _accept(_Case(ctx, tx, container, container_id, standing, len(raw), at))
     except _Refusal as refusal:
         # Seen stays seen, but a refused stranger's bytes are not worth the disk.
         await containers.forget_bytes(tx, container.did)
@@ -134,7 +136,7 @@ async def _pin(ctx: Context, tx: Tx, container: VerifiedContainer, *, now: str) 
     tx.note(facts.PINNED, (container.sender, container.public_key))
 
 
-async def _enter(tx: Tx, container: VerifiedContainer, raw: bytes, at: Moment) -> bool:
+async def _enter(tx: Tx, container: VerifiedContainer, raw: bytes, at: Moment) -> int | None:
     return await containers.add(
         tx,
         did=container.did,
@@ -231,6 +233,7 @@ async def _store(case: _Case, payload: dict[str, Any], *, quarantined: bool) -> 
             author=container.sender,
             received_at=at.text,
             container_did=container.did,
+            container_id=case.container_id,
             stream=None if order is None else order.stream,
             seq=None if order is None else order.seq,
             held_until=at.plus(ctx.settings.order_hold_s) if held else None,
@@ -404,7 +407,7 @@ async def container_keep(ctx: Context, actor: Peer, args: ContainerArgs) -> Kept
         at = ctx.moment()
         await _met(ctx, tx, actor, container, at)
         raw = container.to_mesh()
-        if not await _enter(tx, container, raw, at):
+        if await _enter(tx, container, raw, at) is None:
             await check_conflict(tx, container)
             return Kept(new=False)
         bearer = await ctx.standings.of(tx, actor.did, now_us=at.us)

@@ -229,8 +229,7 @@ async def _post(
     now = time_text(now_us)
     ready = [to for to in recipients if to.standing.key is not None]
     waiting = [to for to in recipients if to.standing.key is None]
-    container = await _seal(ctx, tx, letter, ready, now=now) if ready else None
-    container_did = None if container is None else container.did
+    container_did, container_id = await _seal(ctx, tx, letter, ready, now=now) if ready else (None, None)
     note_id = await notes.add(
         tx,
         NewNote(
@@ -246,11 +245,14 @@ async def _post(
             author=ctx.me.did,
             received_at=now,
             container_did=container_did,
+            container_id=container_id,
             reply_to=letter.reply_to,
         ),
     )
-    rows = [NewRow(note_id, container_did, to.did, to.seq, None, None) for to in ready]
-    rows += [NewRow(note_id, None, to.did, to.seq, KEY_UNKNOWN, _keep(ctx, letter, to, now=now)) for to in waiting]
+    rows = [NewRow(note_id, container_did, container_id, to.did, to.seq, None, None) for to in ready]
+    rows += [
+        NewRow(note_id, None, None, to.did, to.seq, KEY_UNKNOWN, _keep(ctx, letter, to, now=now)) for to in waiting
+    ]
     await outbox.add(tx, rows, expires_at=letter.ttl, now=now)
     for row in rows:
         seq = await journal.note_out(
@@ -274,12 +276,11 @@ async def _post(
 
 async def _seal(
     ctx: Context, tx: Tx, letter: _Letter, recipients: Sequence[_Recipient], *, now: str
-) -> VerifiedContainer:
-    """Build one container for these recipients and store it."""
+) -> tuple[str, int]:
+    """Build one container for these recipients and store it; gives its DID and id."""
     keys = {to.did: to.standing.key for to in recipients if to.standing.key is not None}
     container = _build(ctx, letter.draft(recipients), keys, now=now)
-    await _enter(tx, container, letter.ttl, now=now)
-    return container
+    return container.did, await _enter(tx, container, letter.ttl, now=now)
 
 
 def _build(ctx: Context, draft: Draft, keys: dict[str, bytes], *, now: str) -> VerifiedContainer:
@@ -289,8 +290,8 @@ def _build(ctx: Context, draft: Draft, keys: dict[str, bytes], *, now: str) -> V
         raise (_too_large(ctx) if error.code is Reject.TOO_LARGE else error) from error
 
 
-async def _enter(tx: Tx, container: VerifiedContainer, expires_at: str | None, *, now: str) -> None:
-    await containers.add(
+async def _enter(tx: Tx, container: VerifiedContainer, expires_at: str | None, *, now: str) -> int:
+    container_id = await containers.add(
         tx,
         did=container.did,
         cls=NOTE,
@@ -301,6 +302,8 @@ async def _enter(tx: Tx, container: VerifiedContainer, expires_at: str | None, *
         raw=container.to_mesh(),
         now=now,
     )
+    assert container_id is not None  # noqa: S101 its nonce is fresh
+    return container_id
 
 
 # --- drafts: recipients whose key is not known yet -------------------------------------------------------
@@ -322,9 +325,9 @@ async def build_drafts(ctx: Context, tx: Tx, did: str, key: bytes, *, now: str) 
             await outbox.spoil(tx, row.id, reason=str(error.code), now=now)
             facts.tell(tx, "note.state", facts.note_state(None, did, "failed", str(error.code)))
             continue
-        await _enter(tx, container, row.expires_at, now=now)
-        await notes.set_container(tx, row.note_id, container.did)
-        await outbox.built(tx, row.id, container.did, now=now)
+        container_id = await _enter(tx, container, row.expires_at, now=now)
+        await notes.set_container(tx, row.note_id, container.did, container_id)
+        await outbox.built(tx, row.id, container.did, container_id, now=now)
         facts.tell(tx, "note.state", facts.note_state(container.did, did, "queued"))
     return len(rows)
 

@@ -27,26 +27,24 @@ async def add(
     direction: str,
     raw: bytes | None,
     now: str,
-) -> bool:
-    """Enter a container; False if its DID is known already (then nothing changes)."""
-    return (
-        await tx.execute(
-            "INSERT INTO containers (did, class, sender_did, timestamp, expires_at, direction, raw, stored_at)"
-            " VALUES (:did, :class, :sender, :timestamp, :expires_at, :direction, :raw, :now)"
-            " ON CONFLICT (did) DO NOTHING",
-            {
-                "did": did,
-                "class": cls,
-                "sender": sender,
-                "timestamp": timestamp,
-                "expires_at": expires_at,
-                "direction": direction,
-                "raw": raw,
-                "now": now,
-            },
-        )
-        == 1
+) -> int | None:
+    """Enter a container and give its id; None if its DID is known already (then nothing changes)."""
+    row = await tx.fetch_one(
+        "INSERT INTO containers (did, class, sender_did, timestamp, expires_at, direction, raw, stored_at)"
+        " VALUES (:did, :class, :sender, :timestamp, :expires_at, :direction, :raw, :now)"
+        " ON CONFLICT (did) DO NOTHING RETURNING id",
+        {
+            "did": did,
+            "class": cls,
+            "sender": sender,
+            "timestamp": timestamp,
+            "expires_at": expires_at,
+            "direction": direction,
+            "raw": raw,
+            "now": now,
+        },
     )
+    return None if row is None else int(row[0])
 
 
 async def find(reader: Reader, did: str) -> Stored | None:

@@ -88,9 +88,10 @@ class Database(Reader, Protocol):
     async def write(self, work: Work[T], /) -> T:
         """Run ``work`` in the writer; returns its result once it is durable.
 
-        Waiting works share one transaction, a savepoint each: an exception undoes its own work only and is
-        raised here. ``Failed`` (``disk_full``, ``store_damaged``, ``store_closed``) means nothing was
-        written. A caller cancelled while waiting leaves the work to commit or fail on its own.
+        Waiting works share one transaction; an exception undoes its own work only and is raised here. A work
+        may be run twice, the first time undone: what it changes in memory it takes back with `Tx.on_rollback`.
+        ``Failed`` (``disk_full``, ``store_damaged``, ``store_closed``) means nothing was written. A caller
+        cancelled while waiting leaves the work to commit or fail on its own.
         """
         ...
 

@@ -44,6 +44,7 @@ HEAD = "log.head"  # topic of `Head` facts
 CHAIN_ID_KEY = "log.chain_id"  # in settings
 
 _HEAD_FILE_BYTES = 512
+_READS = 10
 _REMEMBERED = 4_096
 _MISSING = object()
 
@@ -284,7 +285,11 @@ class HeadFile:
     def read(self) -> Head | None:
         """The head in the file, None when there is no file. Raises `Rejected` BAD_VALUE or a JSON code."""
         try:
-            data = self._path.read_bytes()
+            data, again = self._path.read_bytes(), self._path.read_bytes()
+            for _ in range(_READS):
+                if data == again:
+                    break
+                data, again = again, self._path.read_bytes()  # a running node was writing it
         except FileNotFoundError:
             return None
         return read_head_value(canonical.decode(data.strip()))

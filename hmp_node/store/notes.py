@@ -32,6 +32,7 @@ class NewNote:
     author: str
     received_at: str
     container_did: str | None = None
+    container_id: int | None = None
     stream: str | None = None
     seq: int | None = None
     held_until: str | None = None
@@ -78,9 +79,9 @@ class Held(NamedTuple):
 _NEXT_POSITION = "(SELECT COALESCE(MAX(position), 0) + 1 FROM mail)"
 
 _INSERT_HELD, _INSERT_MAIL = (
-    "INSERT INTO mail (note_id, container_did, author_did, direction, stream, seq, position, held_until,"
+    "INSERT INTO mail (note_id, container_did, container_id, author_did, direction, stream, seq, position, held_until,"
     " quarantined, reply_to, received_at)"
-    f" VALUES (:id, :container, :author, :direction, :stream, :seq, {position}, :held_until,"
+    f" VALUES (:id, :container, :container_id, :author, :direction, :stream, :seq, {position}, :held_until,"
     " :quarantined, :reply_to, :received_at)"
     for position in ("NULL", _NEXT_POSITION)
 )
@@ -117,6 +118,7 @@ async def add(tx: Tx, note: NewNote) -> int:
         {
             "id": note_id,
             "container": note.container_did,
+            "container_id": note.container_id,
             "author": note.author,
             "direction": note.direction,
             "stream": note.stream,
@@ -141,11 +143,11 @@ async def _index(tx: Tx, table: str, column: str, note_id: int, values: Sequence
     )
 
 
-async def set_container(tx: Tx, note_id: int, container_did: str) -> None:
+async def set_container(tx: Tx, note_id: int, container_did: str, container_id: int) -> None:
     """Name the container of a note that waited for its recipient's key, if it has none yet."""
     await tx.execute(
-        "UPDATE mail SET container_did = :did WHERE note_id = :id AND container_did IS NULL",
-        {"id": note_id, "did": container_did},
+        "UPDATE mail SET container_did = :did, container_id = :container WHERE note_id = :id AND container_id IS NULL",
+        {"id": note_id, "did": container_did, "container": container_id},
     )
 
 
@@ -301,8 +303,8 @@ async def by_containers(reader: Reader, dids: Sequence[str]) -> dict[str, NoteRo
     """Notes by the containers they came or went in; deleted ones are left out."""
     listed, params = in_list(dids)
     rows = await reader.fetch_all(
-        f"SELECT {_COLUMNS} FROM mail m JOIN notes n ON n.id = m.note_id"
-        f" WHERE m.container_did IN {listed} AND m.deleted = 0",
+        f"SELECT {_COLUMNS} FROM containers c JOIN mail m ON m.container_id = c.id JOIN notes n ON n.id = m.note_id"
+        f" WHERE c.did IN {listed} AND m.deleted = 0",
         params,
     )
     found = (NoteRow(*row) for row in rows)

@@ -33,6 +33,7 @@ class NewRow(NamedTuple):
 
     note_id: int
     container_did: str | None
+    container_id: int | None
     recipient: str
     seq: int
     reason: str | None
@@ -78,16 +79,21 @@ class Closed(NamedTuple):
     recipient: str
 
 
+_BY_CONTAINER = "container_id = (SELECT id FROM containers WHERE did = :c) AND recipient_did = :r"
+
+
 async def add(tx: Tx, rows: Sequence[NewRow], *, expires_at: str | None, now: str) -> None:
     """Queue rows."""
     await tx.execute_many(
-        "INSERT INTO outbox (note_id, container_did, recipient_did, seq, state, reason, created_at, expires_at,"
-        " draft, updated_at)"
-        " VALUES (:note_id, :container_did, :recipient, :seq, 'queued', :reason, :now, :expires_at, :draft, :now)",
+        "INSERT INTO outbox (note_id, container_did, container_id, recipient_did, seq, state, reason, created_at,"
+        " expires_at, draft, updated_at)"
+        " VALUES (:note_id, :container_did, :container_id, :recipient, :seq, 'queued', :reason, :now,"
+        " :expires_at, :draft, :now)",
         [
             {
                 "note_id": row.note_id,
                 "container_did": row.container_did,
+                "container_id": row.container_id,
                 "recipient": row.recipient,
                 "seq": row.seq,
                 "reason": row.reason,
@@ -103,7 +109,7 @@ async def add(tx: Tx, rows: Sequence[NewRow], *, expires_at: str | None, now: st
 # --- what the mesh sends --------------------------------------------------------------------------------
 
 _DUE = (
-    "SELECT o.id, o.container_did, c.raw FROM outbox o JOIN containers c ON c.did = o.container_did"
+    "SELECT o.id, o.container_did, c.raw FROM outbox o JOIN containers c ON c.id = o.container_id"
     " WHERE o.recipient_did = :did AND o.state = '{state}' AND o.id > :after"
     " AND (o.next_attempt_at IS NULL OR o.next_attempt_at <= :now)"
     " AND (o.expires_at IS NULL OR o.expires_at > :now) AND c.raw IS NOT NULL"
@@ -141,7 +147,7 @@ async def postpone(tx: Tx, container_did: str, recipient: str, *, reason: str, u
     return (
         await tx.execute(
             "UPDATE outbox SET state = 'queued', reason = :reason, next_attempt_at = :until, updated_at = :now"
-            " WHERE container_did = :c AND recipient_did = :r AND state IN ('queued', 'sent')",
+            f" WHERE {_BY_CONTAINER} AND state IN ('queued', 'sent')",
             {"c": container_did, "r": recipient, "reason": reason, "until": until, "now": now},
         )
         == 1
@@ -153,7 +159,7 @@ async def fail(tx: Tx, container_did: str, recipient: str, *, reason: str, now: 
     return (
         await tx.execute(
             "UPDATE outbox SET state = 'failed', reason = :reason, next_attempt_at = NULL, updated_at = :now"
-            " WHERE container_did = :c AND recipient_did = :r AND state IN ('queued', 'sent')",
+            f" WHERE {_BY_CONTAINER} AND state IN ('queued', 'sent')",
             {"c": container_did, "r": recipient, "reason": reason, "now": now},
         )
         == 1
@@ -195,7 +201,7 @@ async def _close(tx: Tx, where: str, params: dict[str, Any], *, state: str, reas
 _PROVE = {
     state: "UPDATE outbox SET state = :state, reason = :reason, receipt_did = :receipt, next_attempt_at = NULL,"
     " draft = NULL, updated_at = :now"
-    f" WHERE container_did = :c AND recipient_did = :r AND state IN {lower}"
+    f" WHERE {_BY_CONTAINER} AND state IN {lower}"
     for state, lower in (
         ("delivered", "('queued', 'sent', 'relayed', 'refused', 'failed', 'expired')"),
         ("read", "('queued', 'sent', 'relayed', 'refused', 'failed', 'expired', 'delivered')"),
@@ -226,9 +232,7 @@ async def prove(
 
 async def names(reader: Reader, container_did: str, recipient: str) -> bool:
     """Whether the outbox has this container for this recipient."""
-    row = await reader.fetch_one(
-        "SELECT 1 FROM outbox WHERE container_did = :c AND recipient_did = :r", {"c": container_did, "r": recipient}
-    )
+    row = await reader.fetch_one(f"SELECT 1 FROM outbox WHERE {_BY_CONTAINER}", {"c": container_did, "r": recipient})
     return row is not None
 
 
@@ -246,11 +250,12 @@ async def drafts(tx: Tx, recipient: str, *, limit: int) -> list[Draft]:
     return [Draft(*row) for row in rows]
 
 
-async def built(tx: Tx, row_id: int, container_did: str, *, now: str) -> None:
+async def built(tx: Tx, row_id: int, container_did: str, container_id: int, *, now: str) -> None:
     """The draft has become a container."""
     await tx.execute(
-        "UPDATE outbox SET container_did = :did, draft = NULL, reason = NULL, updated_at = :now WHERE id = :id",
-        {"id": row_id, "did": container_did, "now": now},
+        "UPDATE outbox SET container_did = :did, container_id = :container, draft = NULL, reason = NULL,"
+        " updated_at = :now WHERE id = :id",
+        {"id": row_id, "did": container_did, "container": container_id, "now": now},
     )
 
 
@@ -271,7 +276,7 @@ _VIEW = (
     " (SELECT MIN(a.display) FROM aliases a WHERE a.did = o.recipient_did),"
     " (SELECT p.name FROM agent_peers p WHERE p.id = o.recipient_did),"
     " (SELECT MAX(CASE i.state WHEN 'read' THEN 5 WHEN 'delivered' THEN 4 WHEN 'refused' THEN 3 ELSE 0 END)"
-    "  FROM receipt_items i WHERE i.container_did = o.container_did AND i.signer_did = o.recipient_did)"
+    "  FROM receipt_items i WHERE i.container_id = o.container_id AND i.signer_did = o.recipient_did)"
     " FROM outbox o"
 )
 
@@ -289,7 +294,10 @@ def _proven(row: Row) -> OutboxRow:
 
 async def of_container(reader: Reader, container_did: str) -> list[OutboxRow]:
     """Every recipient's row of one container."""
-    rows = await reader.fetch_all(f"{_VIEW} WHERE o.container_did = :did ORDER BY o.id", {"did": container_did})
+    rows = await reader.fetch_all(
+        f"{_VIEW} WHERE o.container_id = (SELECT id FROM containers WHERE did = :did) ORDER BY o.id",
+        {"did": container_did},
+    )
     return [_proven(row) for row in rows]
 
 

@@ -46,8 +46,9 @@ async def add(
     if fresh != 1:
         return False
     await tx.execute_many(
-        "INSERT INTO receipt_items (container_did, signer_did, state, reason, receipt_did)"
-        " VALUES (:c, :signer, :state, :reason, :did) ON CONFLICT (container_did, signer_did, state) DO NOTHING",
+        "INSERT INTO receipt_items (container_id, signer_did, state, reason, receipt_did)"
+        " SELECT id, :signer, :state, :reason, :did FROM containers WHERE did = :c"
+        " ON CONFLICT (container_id, signer_did, state) DO NOTHING",
         [{"c": item.did, "signer": signer, "state": item.state, "reason": item.reason, "did": did} for item in items],
     )
     return True
@@ -57,8 +58,8 @@ async def items_of(reader: Reader, dids: Sequence[str]) -> dict[str, list[Item]]
     """What these receipts say, by receipt."""
     listed, params = in_list(dids)
     rows = await reader.fetch_all(
-        "SELECT receipt_did, container_did, state, reason FROM receipt_items"
-        f" WHERE receipt_did IN {listed} ORDER BY receipt_did, container_did, state",
+        "SELECT i.receipt_did, c.did, i.state, i.reason FROM receipt_items i JOIN containers c ON c.id = i.container_id"
+        f" WHERE i.receipt_did IN {listed} ORDER BY i.receipt_did, c.did, i.state",
         params,
     )
     found: dict[str, list[Item]] = {}
@@ -71,7 +72,7 @@ async def best_for(reader: Reader, container_did: str, signer: str) -> bytes | N
     """Mesh form of the receipt by ``signer`` that says most about this container."""
     row = await reader.fetch_one(
         "SELECT r.raw FROM receipt_items i JOIN receipts r ON r.did = i.receipt_did"
-        " WHERE i.container_did = :c AND i.signer_did = :signer"
+        " WHERE i.container_id = (SELECT id FROM containers WHERE did = :c) AND i.signer_did = :signer"
         " ORDER BY CASE i.state WHEN 'read' THEN 0 WHEN 'delivered' THEN 1 ELSE 2 END LIMIT 1",
         {"c": container_did, "signer": signer},
     )

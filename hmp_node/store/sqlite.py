@@ -40,7 +40,7 @@ _SPACE_LOOK_S = 1.0
 _CACHED_STATEMENTS = 512
 # Pages in -wal before a commit moves them into the file. The log's hash indexes scatter their writes, so a
 # page is written many times over before it needs to reach the file once.
-_CHECKPOINT_PAGES = 8_192
+_CHECKPOINT_PAGES = 4_096
 _WAL_KEPT_BYTES = 67_108_864
 
 
@@ -92,8 +92,12 @@ class SqliteDatabase:
                 probe=probe,
                 on_health=self._set_health,
             )
-            await writer.start()
             self._writer = writer
+            try:
+                await writer.start()
+            except Exception:  # there is nothing to close; cancelled, there is: an upgrade cannot be left half way
+                self._writer = None
+                raise
         await self._readers.open()
 
     @property
@@ -174,6 +178,7 @@ class SqliteDatabase:
                 "synchronous = FULL",
                 "foreign_keys = ON",
                 "recursive_triggers = ON",
+                "temp_store = MEMORY",  # a savepoint's copies of pages else spill to a file
                 f"cache_size = -{settings.cache_kib}",
                 f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
                 f"journal_size_limit = {_WAL_KEPT_BYTES}",
@@ -227,7 +232,7 @@ class _Readers:
         except asyncio.CancelledError:
             await connection.interrupt()  # else the next query would wait for one that nobody wants
             raise
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeEncodeError, OverflowError) as error:
             raise explain(error) from error
         except ValueError as error:  # aiosqlite's word for a connection that was closed meanwhile
             raise Failed(Failure.STORE_CLOSED, "the store is closed") from error

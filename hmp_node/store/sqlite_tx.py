@@ -25,12 +25,15 @@ _FATAL = {
 }
 _READING = {sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ}
 
+# What a statement raises: SQLite's errors, a lone surrogate, an integer of more than 64 bits.
+_FAULTS = (sqlite3.Error, UnicodeEncodeError, OverflowError)
+
 # A :name outside of literals, quoted names, comments and casts.
 _NAMED = re.compile(r"""'[^']*' | "[^"]*" | --[^\n]* | :: | :([A-Za-z_]\w*)""", re.VERBOSE)
 
 
-def explain(error: sqlite3.Error) -> Failed:
-    """The typed error for an SQLite one; the engine's own words stay in the message."""
+def explain(error: Exception) -> Failed:
+    """The typed error for one of SQLite's or its parameters'; the engine's own words stay in the message."""
     code = getattr(error, "sqlite_errorcode", 0) or 0
     primary = code & 0xFF
     if isinstance(error, sqlite3.IntegrityError):
@@ -119,7 +122,7 @@ class SqliteTx:
         rows = [[row[name] for name in names] for row in params]
         try:
             self._connection().executemany(text, rows)
-        except sqlite3.Error as error:
+        except _FAULTS as error:
             raise self._refusal(error) from error
 
     def note(self, topic: str, fact: object) -> None:
@@ -140,7 +143,7 @@ class SqliteTx:
         text, names = positional(sql)
         try:
             return call(self._connection(), text, [params[name] for name in names])
-        except sqlite3.Error as error:
+        except _FAULTS as error:
             raise self._refusal(error) from error
 
     def _connection(self) -> sqlite3.Connection:
@@ -152,7 +155,7 @@ class SqliteTx:
             raise Failed(cast(Failure, group.broken.code), group.broken.message)
         return group.connection
 
-    def _refusal(self, error: sqlite3.Error) -> Failed:
+    def _refusal(self, error: Exception) -> Failed:
         failed = explain(error)
         group = self._group
         if group is not None and group.broken is None:

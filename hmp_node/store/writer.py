@@ -1,11 +1,11 @@
 """The one writer of an SQLite store: a thread that owns its connection and commits in groups (DESIGN 6).
 
-Whatever waits is taken into one ``BEGIN IMMEDIATE`` transaction, a savepoint each, and committed once with
-``synchronous=FULL``; then the results go back to the event loop in one call. A work is a coroutine over `Tx`
+Whatever waits is taken into one ``BEGIN IMMEDIATE`` transaction and committed once with ``synchronous=FULL``;
+if one of the works fails, they are run again with a savepoint each, so that it undoes itself alone. Then the results go back to the event loop in one call. A work is a coroutine over `Tx`
 whose methods never suspend, so the thread drives it with a single ``send(None)``: no loop in the thread, no
 hand-over between statements.
 
-One group costs one fsync, whatever its size; a work costs two short statements beside its own.
+One group costs one fsync, whatever its size.
 """
 
 from __future__ import annotations
@@ -159,8 +159,9 @@ class Writer:
 
     def _run_jobs(self, jobs: list[_Job], group: Group) -> bool:
         """Run all works and finishers and end the transaction; gives whether anything was committed."""
-        for job in jobs:
-            self._run_job(job, group)
+        if not self._run_plainly(jobs, group):
+            for job in jobs:
+                self._run_job(job, group)
         if all(job.error is not None for job in jobs):
             group.connection.execute("ROLLBACK")
             return False
@@ -172,6 +173,31 @@ class Writer:
                 raise group.broken
         self._probe("store.before_commit")
         group.connection.execute("COMMIT")
+        return True
+
+    def _run_plainly(self, jobs: list[_Job], group: Group) -> bool:
+        """Run all works with no savepoints: they make SQLite copy each page that a work touches first.
+
+        If one fails, the transaction is begun anew and False given: the works are run again, a savepoint each.
+        """
+        try:
+            for job in jobs:
+                tx = SqliteTx(group, group.facts)
+                try:
+                    job.result = drive(job.work(tx))
+                finally:
+                    tx.end()
+                if group.broken is not None:
+                    raise group.broken
+        except BaseException as error:
+            if group.broken is not None:
+                raise
+            logger.debug("a work failed: its group is run again, each work by itself", exc_info=error)
+            group.connection.execute("ROLLBACK")
+            group.forget(0)
+            group.facts.clear()
+            group.connection.execute("BEGIN IMMEDIATE")
+            return False
         return True
 
     def _run_job(self, job: _Job, group: Group) -> None:

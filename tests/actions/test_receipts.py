@@ -169,8 +169,8 @@ async def test_a_receipt_is_stored_logged_and_told(alice: Side, bob: Side) -> No
     did = await sent(alice, bob)
     await carry(alice, bob)
     rows = await alice.rows(
-        "SELECT r.raw, r.signer_did, r.direction, i.container_did, i.state"
-        " FROM receipts r JOIN receipt_items i ON i.receipt_did = r.did"
+        "SELECT r.raw, r.signer_did, r.direction, c.did, i.state FROM receipts r"
+        " JOIN receipt_items i ON i.receipt_did = r.did JOIN containers c ON c.id = i.container_id"
     )
     assert [row[1:] for row in rows] == [(bob.did, "in", did, "delivered")]
     assert await bob.value("SELECT raw FROM receipts") == rows[0][0]

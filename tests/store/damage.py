@@ -327,10 +327,14 @@ def ids_swapped(connection: sqlite3.Connection) -> Found:
 @damage
 def one_place_twice(connection: sqlite3.Connection) -> Found:
     without_rules(connection, "log_chain")
+    # Of two rows in one place the one with the lower hash is read first, and the other is the fork.
+    (last,) = connection.execute("SELECT seq FROM log_chain ORDER BY hash DESC LIMIT 1").fetchone()
+    place = 6 if last != 6 else 7
     connection.execute(
-        "INSERT INTO log_chain SELECT chain_id, 6, hash, chain_hash, message_id FROM log_chain WHERE seq = 3"
+        "INSERT INTO log_chain SELECT chain_id, ?, hash, chain_hash, message_id FROM log_chain WHERE seq = ?",
+        (place, last),
     )
-    return {("forked", 6)}
+    return {("forked", place)}
 
 
 # --- several at once ------------------------------------------------------------------------------------

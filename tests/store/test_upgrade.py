@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sqlite3
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -96,6 +98,30 @@ async def test_no_backup_no_upgrade(tmp_path: Path) -> None:
         await open_sqlite(path, settings=SMALL, now_us=clock())
     assert caught.value.code == Failure.HOME_UNUSABLE
     assert stored_version(path) == 1
+
+
+async def test_opening_cancelled_in_the_middle_of_an_upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The upgrade runs to its end, and nothing is left open."""
+    version_one(tmp_path / "node.db")
+    inside, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+    back_up = upgrade.back_up
+
+    def slow(connection: sqlite3.Connection, target: Path) -> None:
+        loop.call_soon_threadsafe(inside.set)
+        go_on.wait(10)
+        back_up(connection, target)
+
+    monkeypatch.setattr(upgrade, "back_up", slow)
+    opening = asyncio.ensure_future(open_sqlite(tmp_path / "node.db", settings=SMALL, now_us=clock()))
+    await inside.wait()
+    opening.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert stored_version(tmp_path / "node.db") == len(steps())
+    assert "store-writer" not in {thread.name for thread in threading.enumerate()}
 
 
 def newer(path: Path, *, in_wal: bool) -> None:

@@ -129,7 +129,8 @@ async def test_a_failing_work_undoes_itself_only(database: SqliteDatabase) -> No
     assert isinstance(results[1], KeyError)
     assert await keys(database) == ["good"]
     assert facts[-1] == {"topic": ["good"]}
-    assert undone == ["second", "first"]
+    # Tried together, all of it undone; then each by itself, and only the bad one undone.
+    assert undone == ["second", "first", "good", "second", "first"]
 
 
 async def test_a_broken_rule_is_typed_and_can_be_met(database: SqliteDatabase) -> None:
@@ -154,6 +155,16 @@ async def test_a_wrong_statement_is_ours(database: SqliteDatabase) -> None:
     with pytest.raises(Failed, match="no such table"):
         await database.fetch_all("SELECT * FROM nowhere")
     await database.write(lambda tx: put(tx, "still here"))
+
+
+@pytest.mark.parametrize("value", ["\ud800", 2**70, object()])
+async def test_a_value_no_column_can_hold(database: SqliteDatabase, value: object) -> None:
+    with pytest.raises(Failed) as caught:
+        await database.write(lambda tx: tx.execute(PUT, {"key": "a", "value": value}))
+    assert caught.value.code == Failure.INTERNAL
+    with pytest.raises(Failed) as caught:
+        await database.fetch_all("SELECT :value", {"value": value})
+    assert caught.value.code == Failure.INTERNAL
 
 
 async def test_order_of_commit_hooks_and_answers(database: SqliteDatabase) -> None:
@@ -238,10 +249,17 @@ async def test_a_work_must_not_await_anything_else(database: SqliteDatabase) -> 
 async def test_a_transaction_ends_with_its_work(database: SqliteDatabase) -> None:
     kept: list[Tx] = []
 
-    async def work(tx: Tx) -> None:
+    async def work(tx: Tx, *, fail: bool) -> None:
         kept.append(tx)
+        if fail:
+            raise KeyError("mine")
 
-    await database.write(work)
+    await database.write(lambda tx: work(tx, fail=False))
+    with pytest.raises(KeyError):
+        await database.write(lambda tx: work(tx, fail=True))
+    for late in kept[1:]:
+        with pytest.raises(Failed, match="after its work"):
+            await put(late, "late")
     for use in (put(kept[0], "late"), kept[0].fetch_all(KEYS)):
         with pytest.raises(Failed, match="after its work"):
             await use

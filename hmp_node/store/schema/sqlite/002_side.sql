@@ -5,8 +5,11 @@
 -- ---------------------------------------------------------------- containers
 
 -- Every container seen or made. After a purge only the DID stays (raw NULL): seen is seen for ever.
+-- A DID is random, so every index over one touches a page of its own for each container: this table has the only
+-- one, and other tables refer to the id.
 CREATE TABLE containers (
-    did        TEXT PRIMARY KEY NOT NULL,
+    id         INTEGER PRIMARY KEY,
+    did        TEXT NOT NULL UNIQUE,
     class      TEXT,
     sender_did TEXT,
     timestamp  TEXT,
@@ -15,8 +18,6 @@ CREATE TABLE containers (
     raw        BLOB,                                     -- mesh form (protocol/spec/container.md)
     stored_at  TEXT NOT NULL
 );
-CREATE INDEX containers_sender ON containers (sender_did, timestamp);
-CREATE INDEX containers_class ON containers (class, timestamp);
 CREATE INDEX containers_expires ON containers (expires_at) WHERE expires_at IS NOT NULL AND raw IS NOT NULL;
 
 -- ---------------------------------------------------------------- notes as mail
@@ -24,7 +25,8 @@ CREATE INDEX containers_expires ON containers (expires_at) WHERE expires_at IS N
 -- The mail side of a row of notes.
 CREATE TABLE mail (
     note_id       INTEGER PRIMARY KEY REFERENCES notes (id),
-    container_did TEXT UNIQUE,                           -- NULL: local, or waiting for a recipient's key
+    container_did TEXT,                                  -- NULL: local, or waiting for a recipient's key
+    container_id  INTEGER UNIQUE REFERENCES containers (id),
     author_did    TEXT NOT NULL,
     direction     TEXT NOT NULL CHECK (direction IN ('in', 'out', 'local')),
     stream        TEXT,
@@ -73,6 +75,7 @@ CREATE TABLE outbox (
     id              INTEGER PRIMARY KEY AUTOINCREMENT,
     note_id         INTEGER,
     container_did   TEXT,                                -- NULL while the recipient's key is unknown
+    container_id    INTEGER REFERENCES containers (id),
     recipient_did   TEXT NOT NULL,
     seq             INTEGER,
     state           TEXT NOT NULL DEFAULT 'queued' CHECK (state IN
@@ -86,7 +89,7 @@ CREATE TABLE outbox (
     receipt_did     TEXT,                                -- the receipt that proves the state
     draft           BLOB,                                -- the unsealed note, encrypted to ourselves
     updated_at      TEXT NOT NULL,
-    UNIQUE (container_did, recipient_did)
+    UNIQUE (container_id, recipient_did)
 );
 CREATE INDEX outbox_recipient ON outbox (recipient_did, state, id);
 CREATE INDEX outbox_note ON outbox (note_id);
@@ -104,12 +107,12 @@ CREATE TABLE receipts (
 );
 CREATE INDEX receipts_peer ON receipts (direction, peer_did, stored_at);
 CREATE TABLE receipt_items (
-    container_did TEXT NOT NULL,
+    container_id  INTEGER NOT NULL REFERENCES containers (id),
     signer_did    TEXT NOT NULL,
     state         TEXT NOT NULL CHECK (state IN ('relayed', 'delivered', 'read', 'refused')),
     reason        TEXT,
     receipt_did   TEXT NOT NULL REFERENCES receipts (did),
-    PRIMARY KEY (container_did, signer_did, state)
+    PRIMARY KEY (container_id, signer_did, state)
 ) WITHOUT ROWID;
 CREATE INDEX receipt_items_receipt ON receipt_items (receipt_did);
 
