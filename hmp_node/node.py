@@ -438,6 +438,7 @@ async def offline(path: Path) -> AsyncIterator[Actions]:
             limits=settings.limits,
             network=settings.node.network,
             ask=_no_mesh,
+            running=False,
             status=lambda: {"running": False, "version": __version__, "home": str(home.path)},
             card=lambda: encode(Card(did, (), settings.node.name, settings.node.network)),
         )

@@ -105,6 +105,7 @@ class Context:
     post: Callable[[Event], None] = lambda _event: None
     status: Callable[[], dict[str, Any]] = dict
     card: Callable[[], str] = str
+    running: bool = True  # False: only the store is there, read while no node runs
     standings: Standings = field(default_factory=Standings)
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     once: Once | None = None

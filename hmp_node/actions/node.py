@@ -100,7 +100,7 @@ async def node_status(ctx: Context, _actor: Actor, _args: Nothing) -> Status:
         did=ctx.me.did,
         store=dict(ctx.db.health),
         peers_known=known,
-        peers_online=online,
+        peers_online=online if ctx.running else 0,
         unread=unread,
         quarantined=quarantined,
         outbox=await outbox.counts(ctx.db),
@@ -162,6 +162,9 @@ async def _look_at_node(ctx: Context) -> list[Finding]:
     well = health.get("state") == "ok"
     return [
         _finding(
+            "node", "running" if ctx.running else "not running", ok=ctx.running, remedy="start it with `hmp-node run`"
+        ),
+        _finding(
             "store",
             "accepts writes" if well else f"{health.get('state')} since {health.get('since')}",
             ok=well,
@@ -169,8 +172,8 @@ async def _look_at_node(ctx: Context) -> list[Finding]:
         ),
         _finding(
             "peers",
-            f"{online} of {known} connected",
-            ok=online > 0 or known == 0,
+            f"{online if ctx.running else 0} of {known} connected",
+            ok=not ctx.running or online > 0 or known == 0,
             remedy="is the network up? `hmp-node peers --why` shows what was tried",
         ),
         Finding("outbox", f"{waiting} notes on their way"),

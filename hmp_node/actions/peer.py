@@ -166,7 +166,7 @@ async def peer_list(ctx: Context, _actor: Actor, args: PeerList) -> PeerPage:
     """A page of peers by DID."""
     rows = await peers.listing(ctx.db, after=args.after, limit=args.limit + 1)
     ways = await peers.addresses_of(ctx.db, [row.did for row in rows[: args.limit]])
-    return PeerPage([_view(row, ways.get(row.did, [])) for row in rows[: args.limit]], more=len(rows) > args.limit)
+    return PeerPage([_view(ctx, row, ways.get(row.did, [])) for row in rows[: args.limit]], more=len(rows) > args.limit)
 
 
 @action(
@@ -184,15 +184,16 @@ async def peer_show(ctx: Context, _actor: Actor, args: PeerRef) -> PeerView:
     row = await peers.find(ctx.db, did)
     if row is None:
         raise Rejected(Reject.NOT_FOUND, f"no peer {did} is known here")
-    return _view(row, await peers.addresses(ctx.db, did))
+    return _view(ctx, row, await peers.addresses(ctx.db, did))
 
 
-def _view(row: PeerRow, ways: list[AddressRow]) -> PeerView:
+def _view(ctx: Context, row: PeerRow, ways: list[AddressRow]) -> PeerView:
     return PeerView(
         did=row.did,
         name=row.alias,
         announced=row.name,
-        state=row.status,
+        # With no node running the store still says how it was when the node stopped.
+        state="offline" if row.status == "online" and not ctx.running else row.status,
         tags=notes.split_tags(row.tags),
         blocked=bool(row.blocked),
         revoked=row.revoked_at is not None,

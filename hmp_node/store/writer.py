@@ -1,9 +1,10 @@
 """The one writer of an SQLite store: a thread that owns its connection and commits in groups (DESIGN 6).
 
 Whatever waits is taken into one ``BEGIN IMMEDIATE`` transaction and committed once with ``synchronous=FULL``;
-if one of the works fails, they are run again with a savepoint each, so that it undoes itself alone. Then the results go back to the event loop in one call. A work is a coroutine over `Tx`
-whose methods never suspend, so the thread drives it with a single ``send(None)``: no loop in the thread, no
-hand-over between statements.
+then the results go back to the event loop in one call. If one of the works fails they are all undone and run
+again with a savepoint each, so that it undoes itself alone. A work is a coroutine over `Tx` whose methods never
+suspend, so the thread drives it with a single ``send(None)``: no loop in the thread, no hand-over between
+statements.
 
 One group costs one fsync, whatever its size.
 """

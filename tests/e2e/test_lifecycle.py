@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -96,8 +97,12 @@ def _follow(home: Path) -> None:
 
 
 def test_reading_needs_no_running_node(tmp_path: Path) -> None:
-    with Node(tmp_path / "home") as node:
+    with Node(tmp_path / "home") as node, Node(tmp_path / "other") as other:
         node.cli("notes", "add", "to myself")
+        node.cli("join", other.mesh)
+    peers = json.loads(hmp_node(tmp_path / "home", "peers", "--json").stdout)["peers"]
+    assert [peer["state"] for peer in peers] == ["offline"]
+    assert hmp_node(tmp_path / "home", "doctor").returncode == 1
     for words in (("notes", "list"), ("log", "verify"), ("log", "show"), ("id",), ("status",), ("outbox",), ("peers",)):
         done = hmp_node(tmp_path / "home", *words)
         assert done.returncode == 0, (words, done.stderr)

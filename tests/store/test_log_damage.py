@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 import shutil
@@ -23,7 +24,7 @@ from hmp_node.store.log_redact import redact
 from hmp_node.store.log_rows import Head, head_bytes, head_value, session_hash
 from hmp_node.store.sqlite import open_sqlite
 from hmp_node.wire import canonical
-from tests.store.damage import DAMAGES, ROWS, disarm
+from tests.store.damage import DAMAGES, MESSAGE, ROWS, disarm, rehash
 from tests.store.kit import DID, PUBLIC, SMALL, Logbook, clock, entry, exported, logbook, random_bytes, sign
 
 VERIFIER = Path(log_verifier.__file__)
@@ -497,3 +498,34 @@ async def test_the_command_line(home: Path, export: Path) -> None:
     assert " seq=4 id=4 hash=" in lines[0]
     assert run(str(home / "none")).returncode == 2
     assert run(str(export), "--head", str(export)).returncode == 2
+
+
+# --- conformance (protocol.md 6) ------------------------------------------------------------------------
+
+
+async def test_conformance_64_a_changed_row_invalidates_it_and_its_sessions_later_rows(home: Path) -> None:
+    def change(connection: sqlite3.Connection) -> None:
+        connection.execute(f"UPDATE log_messages SET content = 'Four' WHERE id = {MESSAGE.format(4)}")
+
+    tamper(home, change)
+    assert places(await both(home)) == {("edited", 4)}
+
+    # Whoever hides the edit by a new hash breaks what the session's next row says came before it.
+    tamper(home, lambda connection: rehash(connection, 4, "Four"))
+    found = places(await both(home))
+    assert {seq for _, seq in found} >= {4, 6}
+
+
+async def test_conformance_65_update_and_delete_fail(home: Path) -> None:
+    with contextlib.closing(sqlite3.connect(home / "node.db")) as connection:
+        for statement in (
+            "UPDATE log_messages SET content = 'x'",
+            "DELETE FROM log_messages",
+            "INSERT OR REPLACE INTO log_messages SELECT * FROM log_messages LIMIT 1",
+            "REPLACE INTO log_chain SELECT * FROM log_chain LIMIT 1",
+            "UPDATE log_chain SET seq = seq + 1",
+            "DELETE FROM log_chain",
+        ):
+            with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+                connection.execute(statement)
+    assert await both(home) == set()
