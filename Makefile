@@ -22,7 +22,7 @@ test-all: .venv/ready
 	$(BIN)/pytest -n $(JOBS) -m "not long"
 
 test-long: .venv/ready
-	$(BIN)/pytest -m long -s
+	TEST_REPORTS=docs/reports $(BIN)/pytest -m long -s
 
 bench: .venv/ready
 	@$(BIN)/python -m tests.bench

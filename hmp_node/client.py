@@ -18,10 +18,14 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 from hmp_node.errors import Denied, Deny, Failed, Failure, HmpError, Reject, Rejected
+from hmp_node.web.keys import read_key
 
 CALL_S = 30.0
 SILENCE_S = 45.0  # three heartbeats of the event stream
 LINE_BYTES = 4 * 1024 * 1024
+ACTION_CHARS = 100
+PAUSES_S = (0.2, 5.0)  # before a stream is opened again: at first, and at most
+LIVED_S = 5.0  # a stream that lasted so long was a good one
 
 REOPENED = "stream.reopened"
 
@@ -57,7 +61,8 @@ class Client:
         given, goes with both attempts: when the connection breaks, the call is made once more, and its effect is one.
         """
         body = _encode(dict(args or {}))
-        headers = {"Content-Type": "application/json", "Idempotency-Key": key or secrets.token_hex(16)}
+        key = secrets.token_hex(16) if key is None else read_key(key)
+        headers = {"Content-Type": "application/json", "Idempotency-Key": key}
         path = f"/api/v1/actions/{_segment(action)}"
         silence = self.timeout if timeout is None else timeout
         try:
@@ -111,11 +116,14 @@ class Client:
     def _token(self) -> str:
         path = self.home / "api.token"
         try:
-            return path.read_text(encoding="ascii").strip()
+            token = path.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise Denied(
                 Deny.BAD_TOKEN, f"{path} cannot be read", remedy="run as the user who runs the node"
             ) from error
+        if not token.isprintable():  # http.client would refuse it, and quote it
+            raise Denied(Deny.BAD_TOKEN, f"{path} holds no token", remedy="restart the node")
+        return token
 
     def _no_node(self, why: str = "") -> Failed:
         told = f" ({why})" if why else ""
@@ -155,6 +163,8 @@ class EventStream:
         self._client, self._topics, self._patience = client, topics, patience
         self._connection: http.client.HTTPConnection | None = None
         self._response: http.client.HTTPResponse | None = None
+        self._opened = 0.0
+        self._pause = PAUSES_S[0]
         self._open()
 
     def __enter__(self) -> EventStream:
@@ -168,11 +178,15 @@ class EventStream:
 
     def __next__(self) -> Event:
         try:
-            return self._read()
-        except (http.client.HTTPException, OSError):
+            event = self._read()
+        except (http.client.HTTPException, OSError, ValueError):  # the last: what we cannot read
             self.close()
+            if time.monotonic() - self._opened > LIVED_S:
+                self._pause = PAUSES_S[0]
             self._reopen()
             return Event(None, REOPENED, {})
+        self._pause = PAUSES_S[0]
+        return event
 
     def close(self) -> None:
         """Hang up. Iterating on opens the stream again."""
@@ -197,10 +211,14 @@ class EventStream:
             connection.close()
             raise
         self._connection, self._response = connection, response
+        self._opened = time.monotonic()
 
     def _reopen(self) -> None:
+        """Open again, each time after a longer pause: a node that ends every stream at once is not hammered."""
         deadline = time.monotonic() + self._patience
         while True:
+            time.sleep(self._pause)
+            self._pause = min(self._pause * 2, PAUSES_S[1])
             try:
                 self._open()
             except (http.client.HTTPException, OSError) as error:
@@ -213,7 +231,6 @@ class EventStream:
                 return
             if time.monotonic() >= deadline:
                 raise last
-            time.sleep(0.2)
 
     def _read(self) -> Event:
         if self._response is None:
@@ -279,8 +296,10 @@ def _encode(args: Mapping[str, Any]) -> bytes:
 
 
 def _segment(action: str) -> str:
-    if not action or not all(char.isascii() and (char.isalnum() or char in "._-") for char in action):
-        raise Rejected(Reject.UNKNOWN_ACTION, f"There is no action {action!r}", remedy="see hmp-node actions")
+    letters = all(char.isascii() and (char.isalnum() or char in "._-") for char in action)
+    if not letters or not 0 < len(action) <= ACTION_CHARS:
+        shown = action if len(action) <= ACTION_CHARS else action[:ACTION_CHARS] + "..."
+        raise Rejected(Reject.UNKNOWN_ACTION, f"There is no action {shown!r}", remedy="see hmp-node actions")
     return action
 
 

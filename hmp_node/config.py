@@ -23,9 +23,11 @@ from hmp_node.logs import LoggerSettings
 from hmp_node.mesh.settings import MeshSettings
 from hmp_node.net.settings import NetSettings
 from hmp_node.store.database import StoreSettings
+from hmp_node.wire.frames import subprotocol
 from hmp_node.wire.limits import Limits
 
 PREFIX = "HMP_"
+NAME_MAX = 64
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,12 @@ class NodeSettings:
     listen: tuple[str, ...] = ()
     announce: tuple[str, ...] = ()
     passphrase_file: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse, as `ValueError`, what peers or cards would refuse later."""
+        if len(self.name) > NAME_MAX or not self.name.isprintable():
+            raise ValueError(f"name must be at most {NAME_MAX} characters, none of them a control character")
+        subprotocol(self.network)
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,14 @@ class Config:
     mail: ActionSettings = field(default_factory=ActionSettings)
     mesh: MeshSettings = field(default_factory=MeshSettings)
     net: NetSettings = field(default_factory=NetSettings)
+
+    def __post_init__(self) -> None:
+        """Refuse, as `ValueError`, limits that not even an announcement would fit."""
+        limits = self.limits
+        if limits.container_bytes < 4096 or limits.inflated_bytes < 4096 or limits.depth < 8:
+            raise ValueError("limits.container_bytes and .inflated_bytes must be at least 4096, .depth at least 8")
+        if limits.frame_bytes < limits.container_bytes + 64:
+            raise ValueError("limits.frame_bytes must have room for a container: container_bytes + 64 or more")
 
 
 def load(path: Path, environment: Mapping[str, str] = os.environ) -> Config:
@@ -144,8 +160,9 @@ def _build(kind: Any, values: Any, where: str, source: str) -> Any:
         built[key] = _convert(value, hints[key], name, source, known[key])
     try:
         return kind(**built)
-    except ValueError as error:
-        raise Rejected(Reject.BAD_CONFIG, f"Section {where or 'top level'} in {source}: {error}") from error
+    except (ValueError, Rejected) as error:
+        why = error.message if isinstance(error, Rejected) else error
+        raise Rejected(Reject.BAD_CONFIG, f"Section {where or 'top level'} in {source}: {why}") from error
 
 
 def _convert(value: Any, kind: Any, name: str, source: str, item: Any) -> Any:
@@ -155,8 +172,8 @@ def _convert(value: Any, kind: Any, name: str, source: str, item: Any) -> Any:
     except msgspec.ValidationError as error:
         raise _bad(name, value, str(error), source, default) from error
     numeric = isinstance(converted, int | float) and not isinstance(converted, bool)
-    if numeric and converted < 0:
-        raise _bad(name, value, "it may not be negative", source, default)
+    if numeric and not 0 <= converted < float("inf"):
+        raise _bad(name, value, "it must be a finite number, and not below zero", source, default)
     return converted
 
 

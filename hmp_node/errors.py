@@ -110,6 +110,8 @@ class Failure(StrEnum):
     STORE_CLOSED = "store_closed"
     HOME_LOCKED = "home_locked"
     HOME_UNUSABLE = "home_unusable"
+    HOME_EXISTS = "home_exists"
+    HOME_MISMATCH = "home_mismatch"
     KEY_MISSING = "key_missing"
     KEY_EXPOSED = "key_exposed"
     KEY_DAMAGED = "key_damaged"

@@ -7,12 +7,15 @@ A home holds ``node.yaml``, ``identity.key`` (0600), ``node.db``, ``log.head``, 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import logging
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from hmp_node.errors import Failed, Failure
 
@@ -20,6 +23,11 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
+
+
+TOKEN = re.compile(r"[A-Za-z0-9_-]{32,128}")
+
+logger = logging.getLogger(__name__)
 
 
 class Home:
@@ -33,6 +41,7 @@ class Home:
         self.token = path / "api.token"
         self.endpoint = path / "api.json"
         self.lock = path / "node.lock"
+        self.store = path / "node.db"
         self.logs = path / "logs"
 
     def prepare(self) -> None:
@@ -47,16 +56,12 @@ class Home:
             probe.touch()
             probe.unlink()
         except OSError as error:
-            raise Failed(
-                Failure.HOME_UNUSABLE,
-                f"The home {self.path} cannot be written: {error.strerror}",
-                remedy="give a folder of yours with --home DIR or HMP_HOME",
-            ) from error
+            raise _unusable(self.path, error) from error
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the home for this process. Raises `Failed` HOME_LOCKED naming the process that has it."""
-        with self.lock.open("a+", encoding="utf-8") as file:
+        with self._lock_file() as file:
             try:
                 if fcntl is not None:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -68,17 +73,26 @@ class Home:
                     f"Another node (process {holder}) runs on the home {self.path}",
                     remedy="stop it first, or give this one another home with --home DIR",
                 ) from error
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
+            with contextlib.suppress(OSError):  # a full disk: the number is only for people
+                file.truncate(0)
+                file.write(str(os.getpid()))
+                file.flush()
             yield
 
+    def _lock_file(self) -> IO[str]:
+        try:
+            return self.lock.open("a+", encoding="utf-8")
+        except OSError as error:
+            raise _unusable(self.lock, error) from error
+
     def read_token(self) -> str:
-        """The local API's bearer token of the user; made (0600) when there is none."""
-        with contextlib.suppress(FileNotFoundError):
+        """The local API's bearer token of the user; made (0600) when there is none that only the owner can know."""
+        with contextlib.suppress(FileNotFoundError, UnicodeDecodeError):
             token = self.token.read_text(encoding="ascii").strip()
-            if token:
+            exposed = os.name == "posix" and self.token.stat().st_mode & 0o077
+            if TOKEN.fullmatch(token) and not exposed:
                 return token
+            logger.warning("%s could be read by others or is no token: a new one is made", self.token)
         token = secrets.token_urlsafe(32)
         write_private(self.token, token + "\n")
         return token
@@ -90,6 +104,14 @@ class Home:
     def withdraw_endpoint(self) -> None:
         """The node is going down: nobody should look for its API here."""
         self.endpoint.unlink(missing_ok=True)
+
+
+def _unusable(path: Path, error: OSError) -> Failed:
+    return Failed(
+        Failure.DISK_FULL if error.errno == errno.ENOSPC else Failure.HOME_UNUSABLE,
+        f"{path} cannot be written: {error.strerror}",
+        remedy="give a folder of yours, with room, by --home DIR or HMP_HOME",
+    )
 
 
 def write_private(path: Path, text: str) -> None:

@@ -156,7 +156,7 @@ def _open_seed(path: Path, sealed: dict[str, Any], passphrase: str | None) -> by
         raise Failed(
             Failure.PASSPHRASE_NEEDED,
             f"The identity {path} is sealed with a passphrase",
-            remedy="set HMP_PASSPHRASE, or identity.passphrase_file in node.yaml to a file of mode 0600",
+            remedy="set HMP_PASSPHRASE, or node.passphrase_file in node.yaml to a file of mode 0600",
         )
     opslimit, memlimit = int(sealed["opslimit"]), int(sealed["memlimit"])
     if opslimit > 4 * OPSLIMIT or memlimit > 4 * MEMLIMIT:

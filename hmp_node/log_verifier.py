@@ -2,8 +2,8 @@
 
 Copy this one file to any machine. It needs no node, no package and no network, and shares no code with the
 node that wrote the export; what it checks stands in protocol/spec/log.md. It prints one line for each damage
-(kind, place, reason) and one for each redaction. Exit code 0: the log is whole. 1: it is damaged. 2: the file
-cannot be read, or is no export.
+(kind, place, reason) and one for each redaction. Exit code 0: the log is whole, or nothing was ever logged. 1: it
+is damaged, or no signed head says where it ends. 2: the file cannot be read, or is no export.
 
 Whoever holds a signed head from elsewhere (``log.head``, a peer's receipt) gives it with ``--head``: a log
 that was cut or rewritten together with its own head is found only so. ``--did`` says whose log it has to be.
@@ -51,6 +51,10 @@ TEXTS = ("created_at", "hash", "receiver_id", "receiver_type", "role", "sender_i
 
 class Unreadable(Exception):
     """The file is missing or is no export at all."""
+
+
+class Wrong(ValueError):
+    """Something in the file is not as an export writes it; says what."""
 
 
 class Finding(NamedTuple):
@@ -150,13 +154,38 @@ def _sha256(*parts: bytes) -> str:
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
+def counted(number: int) -> str:
+    """``1 row``, ``2 rows``."""
+    return "1 row" if number == 1 else f"{number} rows"
+
+
+def gone(number: int) -> str:
+    """``1 row is gone``, ``2 rows are gone``."""
+    return f"{counted(number)} {'is' if number == 1 else 'are'} gone"
+
+
+def in_words(error: Exception) -> str:
+    """Why something could not be read, without Python's own words for it."""
+    if isinstance(error, Wrong):
+        return str(error)
+    if isinstance(error, KeyError):
+        return f"{error.args[0]} is missing"
+    if isinstance(error, UnicodeError):
+        return "not UTF-8"
+    if isinstance(error, OSError):
+        return error.strerror or "it cannot be read"
+    if isinstance(error, ValueError):
+        return "not JSON as an export writes it"
+    return "a value is of a wrong type"
+
+
 def _no_float(token: str) -> Any:
-    raise ValueError(f"a float: {token}")
+    raise Wrong(f"it holds {token[:40]}, and a log holds whole numbers only")
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(dict(pairs)) != len(pairs):
-        raise ValueError("a key stands twice")
+        raise Wrong("a key stands twice")
     return dict(pairs)
 
 
@@ -165,9 +194,11 @@ def parse(line: bytes) -> dict[str, Any]:
     try:
         value = json.loads(line, object_pairs_hook=_no_duplicates, parse_float=_no_float, parse_constant=_no_float)
         if type(value) is not dict or canonical(value) != line:
-            raise ValueError("not a canonical JSON object")
+            raise Wrong("not a canonical JSON object")
     except RecursionError:
-        raise ValueError("nested too deep") from None
+        raise Wrong("nested too deep") from None
+    except UnicodeError:
+        raise Wrong("not UTF-8") from None
     return value
 
 
@@ -175,47 +206,54 @@ def key_of(did: object) -> bytes:
     """The public key inside a self-certifying DID. ValueError for any other."""
     alphabet = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
     if not isinstance(did, str) or not did.startswith(AGENT) or len(did) > 128:
-        raise ValueError(f"no key in the DID {did!r}")
+        raise Wrong(f"no key in the DID {did!r}")
     text, number = did.removeprefix(AGENT), 0
+    if not set(text) <= set(alphabet):
+        raise Wrong(f"no key in the DID {did!r}")
     for letter in text:
         number = number * 58 + alphabet.index(letter)
     zeros = len(text) - len(text.lstrip("1"))
     key = bytes(zeros) + number.to_bytes((number.bit_length() + 7) // 8, "big")
     if len(key) != 32:
-        raise ValueError(f"the DID {did!r} holds {len(key)} bytes, not 32")
+        raise Wrong(f"the DID {did!r} holds {len(key)} bytes, not 32")
     return key
 
 
 def commit(salt: object, value: Any) -> str:
     """What stands for a value in its row's hash. ValueError for a salt that is none."""
     if not isinstance(salt, str):
-        raise ValueError("the salt is gone")
-    return _sha256(bytes.fromhex(salt), canonical(value))
+        raise Wrong("the salt is gone")
+    try:
+        return _sha256(bytes.fromhex(salt), canonical(value))
+    except ValueError:
+        raise Wrong("a salt was changed") from None
 
 
 def row_digest(message: dict[str, Any]) -> str:
     """Recompute a row's hash from its line. ValueError when the line has not all it takes."""
     row, salts, redaction = message["row"], message["salts"], message["redaction"]
+    if set(row) == {"id"}:
+        raise Wrong("a column of the row could not be told in JSON any more")
+    if set(row) != COLUMNS:
+        raise Wrong(f"these columns are missing or too many: {', '.join(sorted(set(row) ^ COLUMNS))}")
+    kinds = dict.fromkeys(TEXTS, (str,)) | {"id": (int,), "context_hashes": (list,), "prev_hash": (str, type(None))}
+    for name, allowed in kinds.items():
+        if type(row[name]) not in allowed:
+            raise Wrong(f"{name} is of a wrong type")
     if row["content"] is None and redaction is None:
-        raise ValueError("the content is gone and no redaction says so")
-    if set(row) != COLUMNS or any(type(row[name]) is not str for name in TEXTS):
-        raise ValueError("the row is not whole")
-    if (
-        type(row["id"]) is not int
-        or type(row["context_hashes"]) is not list
-        or type(row["prev_hash"]) not in {str, type(None)}
-    ):
-        raise ValueError("the row is not whole")
+        raise Wrong("the content is gone and no redaction says so")
     if redaction is None:
+        if type(salts) is not dict:
+            raise Wrong("the salts are gone")
         content, attachments = commit(salts["content"], row["content"]), row["attachments"]
         if attachments is not None:
             attachments = commit(salts["attachments"], attachments)
         elif salts["attachments"] is not None:
-            raise ValueError("a salt without attachments")
+            raise Wrong("a salt without attachments")
     elif row["content"] is None and row["attachments"] is None and salts is None:
         content, attachments = redaction["content"], redaction["attachments"]
     else:
-        raise ValueError("a redaction stands beside content or salts")
+        raise Wrong("a redaction stands beside content or salts")
     hashed = {key: value for key, value in row.items() if key not in {"id", "hash"}}
     return _sha256(b"hmp-log-v1\n", canonical(hashed | {"content": content, "attachments": attachments}))
 
@@ -236,13 +274,16 @@ class Head(NamedTuple):
 
 def read_head(value: Any) -> Head:
     """A head from JSON. ValueError when it is none."""
-    try:
-        chain_id, seq, digest, text = (value[name] for name in ("chain_id", "seq", "chain_hash", "signature"))
-    except (TypeError, KeyError):
-        raise ValueError("not a signed head") from None
+    names = ("chain_id", "seq", "chain_hash", "signature")
+    if type(value) is not dict or not set(names) <= set(value):
+        raise Wrong("not a signed head")
+    chain_id, seq, digest, text = (value[name] for name in names)
     if not (type(chain_id) is str and type(seq) is int and type(digest) is str and type(text) is str):
-        raise ValueError("not a signed head")
-    return Head(chain_id, seq, digest, base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        raise Wrong("not a signed head: a value is of a wrong type")
+    try:
+        return Head(chain_id, seq, digest, base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except ValueError:
+        raise Wrong("not a signed head: the signature is not Base64URL") from None
 
 
 # --- the check ------------------------------------------------------------------------------------------
@@ -291,6 +332,8 @@ class Check:
         self._unsaid: dict[str, list[Finding]] = {}
         self._orphans: dict[str, list[Orphan]] = {}
         self._half_written = False
+        self._names = False
+        self._reading: Follow | None = None  # the chain of the last line
 
     def run(self) -> list[Finding]:
         """Read the file; gives what is damaged. Raises `Unreadable`."""
@@ -304,12 +347,23 @@ class Check:
             self._line(number, value)
         for chain in self._chains.values():
             self._end(chain)
+        if not self._chains and (self._names or self._half_written):
+            half = "the last line is half written" if self._half_written else "there are names, and no message"
+            self._report(Finding("cut", None, None, None, None, f"no signed head: {half}"))
         if self._orphans:
             self._look_up()
         for waiting in self._unsaid.values():
             for finding in waiting:
                 self._report(finding._replace(kind="edited", detail="taken out, and no entry of the log says so"))
         return list(self._found.values())
+
+    @property
+    def verdict(self) -> str:
+        """What the command says last of all; after `run`."""
+        damages = len(self._found)
+        if damages:
+            return f"DAMAGED in {damages} place{'' if damages == 1 else 's'}"
+        return "nothing was changed" if self._chains else "nothing was ever logged"
 
     # --- lines -----------------------------------------------------------------------------------------
 
@@ -326,15 +380,16 @@ class Check:
                         value = parse(data.removesuffix(b"\n"))
                     except ValueError as error:
                         if number == 1:
-                            raise Unreadable(f"no export: {error}") from None
+                            raise Unreadable(f"no export: {in_words(error)}") from None
                         if data.endswith(b"\n"):
-                            self._report(Finding("edited", None, None, None, None, f"line {number}: {error}"))
+                            detail = f"line {number}: {in_words(error)}"
+                            self._report(Finding("edited", None, None, None, None, detail))
                         else:
                             self._half_written = True
                         continue
                     yield number, value
         except OSError as error:
-            raise Unreadable(str(error)) from None
+            raise Unreadable(in_words(error)) from None
 
     def _header(self, value: dict[str, Any]) -> None:
         if value.get("format") != FORMAT:
@@ -342,7 +397,7 @@ class Check:
         try:
             self._key = key_of(value.get("did"))
         except ValueError as error:
-            raise Unreadable(str(error)) from None
+            raise Unreadable(in_words(error)) from None
         if self.did is not None and self.did != value["did"]:
             self._report(Finding("edited", None, None, None, None, f"this is the log of {value['did']}"))
         self.did = value["did"]
@@ -369,14 +424,20 @@ class Check:
             else:
                 self._name(value)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            detail = f"line {number} is not as an export writes it: {error!r}"
+            detail = f"line {number} is not as an export writes it: {in_words(error)}"
             self._report(Finding("edited", None, None, None, None, detail))
 
     def _name(self, value: dict[str, Any]) -> None:
-        named = value["player"] if "player" in value else value["hashtag"]
-        name = named["did_or_name"] if "player" in value else named["tag"]
-        if _sha256(name.encode()) != named["hash"]:
-            self._report(Finding("edited", None, None, None, named["hash"], f"not the hash of {name!r}"))
+        self._names = True
+        what = "player" if "player" in value else "hashtag"
+        if type(value.get(what)) is not dict:
+            raise Wrong("neither a message nor a head nor a name")
+        named = value[what]
+        name, digest = named["did_or_name" if what == "player" else "tag"], named["hash"]
+        if type(name) is not str:
+            self._report(Finding("edited", None, None, None, digest, f"a {what} has lost its name"))
+        elif _sha256(name.encode()) != digest:
+            self._report(Finding("edited", None, None, None, digest, f"not the hash of {name!r}"))
 
     def _chain(self, chain_id: str) -> Follow:
         return self._chains.setdefault(chain_id, Follow(chain_id))
@@ -387,16 +448,32 @@ class Check:
         self.rows += value["chain"] is not None
         row, place = value["row"], value["chain"]
         if set(value) != {"chain", "redaction", "row", "salts"} or (place is not None and set(place) != PLACE):
-            raise ValueError("more than an export writes")
+            raise Wrong("a part of it is missing, or there is more than an export writes")
+        if type(row) not in {dict, type(None)} or (row is None and place is None):
+            raise Wrong("it holds no message")
         row_id = None if row is None else row["id"]
+        if type(row_id) not in {int, type(None)}:
+            raise Wrong("id is of a wrong type")
         if place is None:
             digest = row.get("hash")
+            self._loose.add(str(digest))  # anything may follow it
             self._report(Finding("edited", None, None, row_id, digest, "a message that no chain knows"))
             return
         at = Finding("", place["chain_id"], place["seq"], row_id, place["hash"], "")
-        chain = self._chain(place["chain_id"])
+        hashes = {str(at.hash)} if row is None else {str(at.hash), str(row.get("hash"))}
+        if type(at.chain_id) is not str:
+            self._loose.update(hashes)
+            self._report(at._replace(kind="edited", detail="the name of its chain is not text any more"))
+            return
+        chain = self._chain(at.chain_id)
+        if self._reading is not None and self._reading is not chain:
+            self._settle(self._reading, 0)  # sessions go on from chain to chain
+        self._reading = chain
         if not (type(at.seq) is int and type(at.hash) is str and type(place["chain_hash"]) is str):
-            self._report(at._replace(kind="edited", detail="the chain's row has lost its types"))
+            self._loose.update(hashes)
+            self._report(
+                at._replace(kind="edited", detail="its place in the chain is not a number and two hashes any more")
+            )
             return
         self._settle(chain, row_id or 0)
         believed = row is not None and self._content(value, at)
@@ -407,14 +484,14 @@ class Check:
         if chain.held is at and believed:
             chain.believed = (row, number)
         else:
-            self._loose.update({at.hash} if row is None else {at.hash, row.get("hash")})
+            self._loose.update(hashes)
 
     def _content(self, value: dict[str, Any], at: Finding) -> bool:
         row = value["row"]
         try:
             fits = row_digest(value) == row["hash"] == at.hash
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            self._report(at._replace(kind="edited", detail=str(error)))
+            self._report(at._replace(kind="edited", detail=in_words(error)))
             return False
         if not fits:
             self._report(at._replace(kind="edited", detail="the row does not match its hash"))
@@ -515,7 +592,7 @@ class Check:
         """What is only known when the whole chain has been read: gaps, and whether its head covers it."""
         self._settle(chain, 0)
         for first, last in chain.gaps:
-            self._report_chain("missing", chain, first, f"{last - first + 1} row(s) are gone from here")
+            self._report_chain("missing", chain, first, f"{gone(last - first + 1)} from here")
         head = chain.head
         if head is None:
             half = "the last line is half written" if self._half_written else "there may have been more"
@@ -523,9 +600,9 @@ class Check:
         elif not head.signed_by(self._key):
             self._report_chain("edited", chain, head.seq, "the signature of the head does not match")
         elif head.seq > chain.seq:
-            self._report_chain("cut", chain, chain.seq + 1, f"the signed head says {head.seq} rows")
+            self._report_chain("cut", chain, chain.seq + 1, f"the signed head says {counted(head.seq)}")
         elif head.seq < chain.seq:
-            self._report_chain("edited", chain, head.seq + 1, f"the signed head covers {head.seq} rows only")
+            self._report_chain("edited", chain, head.seq + 1, f"the signed head covers {counted(head.seq)} only")
         elif head.chain_hash != chain.chain_hash and chain.linked:
             self._report_chain("edited", chain, head.seq, "the chain was rewritten: its signed head is another")
         if self._outside is not None and self._outside.chain_id == chain.chain_id:
@@ -534,7 +611,7 @@ class Check:
     def _compare(self, chain: Follow, head: Head) -> None:
         """The head given from outside: this log must reach it, and be the one it was signed for."""
         if head.seq > chain.seq:
-            self._report_chain("cut", chain, chain.seq + 1, f"the head given says {head.seq} rows")
+            self._report_chain("cut", chain, chain.seq + 1, f"the head given says {counted(head.seq)}")
         elif chain.witness != head.chain_hash and not any(key[1] == chain.chain_id for key in self._found):
             self._report_chain("forked", chain, head.seq, "the head given is signed for another chain")
 
@@ -556,8 +633,9 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         try:
             head = None if given.head is None else read_head(json.loads(given.head.read_bytes()))
-        except (OSError, ValueError) as error:
-            raise Unreadable(f"{given.head}: {error}") from None
+        except (OSError, ValueError, RecursionError) as error:
+            sys.stderr.write(f"cannot read {given.head}: {in_words(error)}\n")
+            return 2
         check = Check(given.export, did=given.did, head=head)
         damage = check.run()
     except Unreadable as error:
@@ -565,8 +643,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     for finding in check.redactions + damage:
         sys.stdout.write(f"{finding}\n")
-    verdict = f"DAMAGED in {len(damage)} place(s)" if damage else "nothing was changed"
-    sys.stdout.write(f"{check.rows} rows of {check.did}, {len(check.redactions)} redacted: {verdict}\n")
+    sys.stdout.write(f"{counted(check.rows)} of {check.did}, {len(check.redactions)} redacted: {check.verdict}\n")
     return 1 if damage else 0
 
 

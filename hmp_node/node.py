@@ -16,6 +16,7 @@ import logging
 import os
 import random
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -36,19 +37,20 @@ from hmp_node.logs import log_to
 from hmp_node.mesh.events import Now, Started
 from hmp_node.mesh.machine import Mesh
 from hmp_node.metrics import Metrics
-from hmp_node.net import address as addresses
 from hmp_node.net.driver import Driver
 from hmp_node.net.own import concrete
 from hmp_node.net.transport import Transport
 from hmp_node.store import log_redact
 from hmp_node.store import settings as store_settings
 from hmp_node.store.copies import copy_store
+from hmp_node.store.database import Tx
 from hmp_node.store.log import CHAIN_ID_KEY, Chain, HeadFile, keep_head, open_chain
 from hmp_node.store.sqlite import SqliteDatabase, open_sqlite
 from hmp_node.supervise import Job, Supervisor
 from hmp_node.web import server
 from hmp_node.web.api import build_app
 from hmp_node.web.limits import ApiLimits
+from hmp_node.wire.address import parse_listen
 from hmp_node.wire.card import Card, encode
 from hmp_node.wire.container import Draft
 from hmp_node.wire.text import did_key
@@ -58,6 +60,8 @@ API_PORT = 7441
 DRAIN_SECONDS = 4.0
 UPKEEP_SECONDS = 1.0
 UPKEEP_TURNS = 3600
+SWITCH_SECONDS = 0.001
+OWNER_KEY = "node.did"
 
 logger = logging.getLogger(__name__)
 Probe = Callable[[str], None]
@@ -166,7 +170,14 @@ async def _close_logs(close: Callable[[], None]) -> None:
 async def _build(node: Node, me: Identity, probe: Probe, stack: contextlib.AsyncExitStack) -> None:
     """Store, log, actions and mesh; nothing listens yet."""
     settings = node.settings
-    node.database = await open_sqlite(_store_path(node.home), settings=settings.store, now_us=now_us, probe=probe)
+    head = HeadFile(node.home.head, probe=probe)
+    stack.callback(head.close)
+    node.database = await open_sqlite(node.home.store, settings=settings.store, now_us=now_us, probe=probe)
+    stack.push_async_callback(node.database.close)
+    await _check_owner(node.database, me, node.home)
+    chain = await open_chain(node.database, random=os.urandom, public_key=me.public_key, head_file=head)
+    for damage in chain.damage:
+        logger.warning("the log was changed while no node ran, see `hmp-node log verify`: %s", damage.detail)
     node.transport = Transport(
         settings.net,
         network=settings.node.network,
@@ -175,10 +186,6 @@ async def _build(node: Node, me: Identity, probe: Probe, stack: contextlib.Async
         probe=probe,
         pinned=lambda did: node.actions.pinned(did),  # noqa: PLW0108 the actions come later
     )
-    chain = await open_chain(node.database, random=os.urandom)
-    head = HeadFile(node.home.head, probe=probe)
-    stack.callback(head.close)
-    stack.push_async_callback(node.database.close)
     node.context = Context(
         db=node.database,
         me=Me(me.did, me.public_key, settings.node.name),
@@ -189,6 +196,7 @@ async def _build(node: Node, me: Identity, probe: Probe, stack: contextlib.Async
         settings=settings.mail,
         limits=settings.limits,
         network=settings.node.network,
+        now_us=now_us,
         feed=node.feed,
         ask=lambda question, timeout: node.driver.ask(question, timeout),  # noqa: PLW0108 the driver comes later
         post=lambda event: node.driver.post(event),  # noqa: PLW0108
@@ -216,6 +224,24 @@ async def _build(node: Node, me: Identity, probe: Probe, stack: contextlib.Async
         probe=probe,
     )
     await node.actions.start()
+
+
+async def _check_owner(database: SqliteDatabase, me: Identity, home: Home) -> None:
+    """A store belongs to one identity for good: under another key its mail and log would be told as somebody else's."""
+
+    async def claim(tx: Tx) -> str:
+        owner = await store_settings.get(tx, OWNER_KEY)
+        if owner is None:
+            await store_settings.put(tx, OWNER_KEY, me.did)
+        return owner or me.did
+
+    owner = await database.write(claim)
+    if owner != me.did:
+        raise Failed(
+            Failure.HOME_MISMATCH,
+            f"The store in {home.path} belongs to {owner}, but {home.key.name} is that of {me.did}",
+            remedy="put the right identity.key back, or take node.db out of the way",
+        )
 
 
 async def _serve(
@@ -259,8 +285,14 @@ async def _serve(
 
 @contextlib.asynccontextmanager
 async def _jobs() -> AsyncIterator[asyncio.TaskGroup]:
-    async with asyncio.TaskGroup() as group:
-        yield group
+    """One TaskGroup; what the block raises comes out as it is, not wrapped in a group of one."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            yield group
+    except BaseExceptionGroup as errors:
+        if len(errors.exceptions) == 1:
+            raise errors.exceptions[0] from None
+        raise
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
@@ -272,7 +304,7 @@ async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
 async def _listen(transport: Transport, listen: Sequence[str]) -> None:
     """Listen where told; told nothing, on every address at our port, or at any port if another node has it."""
     if listen:
-        await transport.start([addresses.parse_listen(spot) for spot in listen])
+        await transport.start([parse_listen(spot) for spot in listen])
         return
     for port in (MESH_PORT, 0):
         try:
@@ -286,7 +318,7 @@ async def _listen(transport: Transport, listen: Sequence[str]) -> None:
 
 async def _open_api(app: Any, listen: str, *, allow_remote: bool) -> server.Listening:
     if listen:
-        host, port = addresses.parse_listen(listen)
+        host, port = parse_listen(listen)
         return await server.start(app, host, port, allow_remote=allow_remote)
     try:
         return await server.start(app, "127.0.0.1", API_PORT)
@@ -354,6 +386,8 @@ def run(
     probe: Probe = no_probe,
 ) -> int:
     """Run a node until SIGTERM or SIGINT; the exit code."""
+    # The writer's thread asks for the interpreter at every statement; at the default 5 ms a busy loop starves it.
+    sys.setswitchinterval(SWITCH_SECONDS)
     return asyncio.run(_run(path, listen=listen, api=api, name=name, probe=probe))
 
 
@@ -372,29 +406,53 @@ async def _run(path: Path, *, listen: list[str] | None, api: str | None, name: s
 
 
 def init(path: Path, *, name: str | None) -> dict[str, Any]:
-    """Make a home: settings, identity, token. Never overwrites: `Rejected` NAME_TAKEN if there is an identity."""
+    """Make a home: settings, identity, store, token. Never overwrites: `Failed` HOME_EXISTS if there is an identity."""
     home = Home(path)
     home.prepare()
     with home.locked():
         me = _make(home, name)
         if me is None:
-            raise Rejected(
-                Reject.NAME_TAKEN,
+            raise Failed(
+                Failure.HOME_EXISTS,
                 f"There is an identity already: {identity.public_did(home.key)} in {home.path}",
                 remedy="use it with `hmp-node run`, or make another home with --home DIR",
             )
+        asyncio.run(_make_store(home, me))
         home.read_token()
     return {"did": me.did, "home": str(home.path), "config": str(home.config)}
 
 
+async def _make_store(home: Home, me: Identity) -> None:
+    database = await open_sqlite(home.store, settings=config.load(home.config).store, now_us=now_us)
+    try:
+        await _check_owner(database, me, home)
+    finally:
+        await database.close()
+
+
 def _make(home: Home, name: str | None) -> Identity | None:
     """Write what a new home lacks; the identity if one was made."""
+    if name is not None:
+        _check_name(name)
+    if not home.key.exists() and home.store.exists():
+        raise Failed(
+            Failure.KEY_MISSING,
+            f"There is a store in {home.path} but no {home.key.name}: a new identity would be somebody else",
+            remedy="put the identity back from a backup, or take node.db out of the way",
+        )
     if not home.config.exists():
         text = _example().read_text(encoding="utf-8")
         home.config.write_text(_named(text, name), encoding="utf-8")
     if home.key.exists():
         return None
     return identity.create(home.key, os.environ.get("HMP_PASSPHRASE"))
+
+
+def _check_name(name: str) -> None:
+    try:
+        config.NodeSettings(name=name)
+    except ValueError as error:
+        raise Rejected(Reject.BAD_ARGUMENT, f"{name[:80]!r} cannot be announced: {error}") from error
 
 
 def _example() -> Path:
@@ -413,17 +471,13 @@ def _passphrase(settings: config.Config) -> str | None:
     return os.environ.get("HMP_PASSPHRASE")
 
 
-def _store_path(home: Home) -> Path:
-    return home.path / "node.db"
-
-
 @contextlib.asynccontextmanager
 async def offline(path: Path) -> AsyncIterator[Actions]:
     """Actions over the store of a home with no node running: reading only, no key opened, no mesh."""
     home = Home(path)
     did = identity.public_did(home.key)
     settings = config.load(home.config)
-    database = await open_sqlite(_store_path(home), read_only=True, settings=settings.store, now_us=now_us)
+    database = await open_sqlite(home.store, read_only=True, settings=settings.store, now_us=now_us)
     try:
         chain = Chain(await store_settings.get(database, CHAIN_ID_KEY) or "")
         me = Me(did, did_key(did) or b"", settings.node.name)
@@ -458,7 +512,7 @@ def _no_mesh(*_: Any) -> Awaitable[Any]:
 def backup(path: Path, target: Path) -> None:
     """Copy a home's store to ``target`` (new, 0600), consistent also while a node runs."""
     home = Home(path)
-    copy_store(_store_path(home), target)
+    copy_store(home.store, target)
 
 
 def redact(path: Path, *, digest: str, reason: str) -> dict[str, Any]:
@@ -471,7 +525,7 @@ def redact(path: Path, *, digest: str, reason: str) -> dict[str, Any]:
         me = identity.load(home.key, _passphrase(settings))
         head = HeadFile(home.head)
         entry = log_redact.redact(
-            _store_path(home),
+            home.store,
             digest,
             reason,
             by=me.did,

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from hmp_node.actions import addresses, facts, send
+from hmp_node.actions import facts, send
 from hmp_node.actions.actors import Peer, System
 from hmp_node.actions.context import Context
 from hmp_node.actions.receipt import ContainerArgs
@@ -20,6 +20,7 @@ from hmp_node.errors import Denied, Deny, Reject, Rejected
 from hmp_node.store import outbox, peers, receipts
 from hmp_node.store.database import Tx
 from hmp_node.wire import classes
+from hmp_node.wire.address import check, host_of, may_keep
 from hmp_node.wire.container import VerifiedContainer, load_verified
 from hmp_node.wire.text import b58encode, time_text, time_us
 
@@ -169,12 +170,12 @@ async def _keep_addresses(tx: Tx, did: str, payload: dict[str, Any], arrival: st
     announced: list[str] = []
     for entry in payload.get("addresses", ()):
         try:
-            address = addresses.check(entry["addr"])
+            address = check(entry["addr"])
         except Rejected:
             continue
         if address not in announced:
             announced.append(address)
-    kept = [address for address in announced if addresses.may_keep(address, arrival)]
+    kept = [address for address in announced if may_keep(address, arrival)]
     await peers.replace_announced(tx, did, announced, kept[:MAX_ADDRESSES], now=now)
 
 
@@ -217,7 +218,7 @@ async def peer_up(ctx: Context, _actor: System, args: PeerUp) -> Done:
         if known is not None:
             payload = load_verified(known[1]).payload
             if isinstance(payload, dict):
-                await _keep_addresses(tx, args.did, payload, addresses.host_of(args.address), now=now)
+                await _keep_addresses(tx, args.did, payload, host_of(args.address), now=now)
         return Done()
 
     return await ctx.write(work)

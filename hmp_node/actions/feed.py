@@ -70,13 +70,14 @@ class Feed:
         self._watches: dict[str, set[asyncio.Event]] = {}
 
     def publish(self, event: FeedEvent) -> None:
-        """Hand ``event`` to every subscription; wake the watches of its ``container_did``."""
+        """Hand ``event`` to every subscription; wake the watches of its container and recipient."""
         for subscription in tuple(self._subscriptions):
             if not subscription.offer(event):
                 self._subscriptions.discard(subscription)
         if self._watches:
-            for watch in self._watches.get(event.data.get("container_did", ""), ()):
-                watch.set()
+            for name in ("container_did", "recipient_did"):
+                for watch in self._watches.get(event.data.get(name) or "", ()):
+                    watch.set()
 
     @asynccontextmanager
     async def subscribe(self) -> AsyncIterator[Subscription]:
@@ -89,17 +90,19 @@ class Feed:
             self._subscriptions.discard(subscription)
 
     @contextmanager
-    def watch(self, container_did: str) -> Iterator[asyncio.Event]:
-        """An event that is set whenever something is published about this container."""
+    def watch(self, *keys: str) -> Iterator[asyncio.Event]:
+        """An event that is set whenever something is published about one of these containers or recipients."""
         changed = asyncio.Event()
-        self._watches.setdefault(container_did, set()).add(changed)
+        for key in keys:
+            self._watches.setdefault(key, set()).add(changed)
         try:
             yield changed
         finally:
-            watches = self._watches[container_did]
-            watches.discard(changed)
-            if not watches:
-                del self._watches[container_did]
+            for key in dict.fromkeys(keys):
+                watches = self._watches[key]
+                watches.discard(changed)
+                if not watches:
+                    del self._watches[key]
 
     def close(self) -> None:
         """End every subscription: the node stops."""

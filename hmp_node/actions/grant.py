@@ -20,6 +20,7 @@ from hmp_node.wire.text import is_did, time_text
 EVERYBODY = "*"
 FRIEND = "tag:Friend"
 FIRST = "grants.first"
+KINDS = (NOTES, CONTAINERS)
 _KIND = r"^[a-z][a-z0-9_-]{0,31}$"
 _MAX = 2**53
 
@@ -102,7 +103,10 @@ async def grant_list(ctx: Context, _actor: Actor, _args: Nothing) -> GrantTable:
     example="hmp-node grant add tag:Friend notes --direction in",
 )
 async def grant_add(ctx: Context, _actor: Actor, args: GrantAdd) -> Done:
-    """Notes in quarantine that this lets in come out of it."""
+    """Notes in quarantine that this lets in come out of it. BAD_ARGUMENT for a kind that nothing ever asks for."""
+    if args.kind not in KINDS:
+        known = ", ".join(KINDS)
+        raise Rejected(Reject.BAD_ARGUMENT, f"there is no kind {args.kind!r}: grants are for {known}")
 
     async def work(tx: Tx) -> Done:
         now_us = ctx.now_us()

@@ -16,6 +16,7 @@ from hmp_node.store.log import append
 from hmp_node.store.log_rows import LogEntry
 
 SENT = "note.send"
+ADDED = "note.add"
 RECEIVED = "note.receive"
 RELEASED = "note.release"
 RECEIPT_MADE = "receipt.make"
@@ -46,6 +47,23 @@ async def note_out(
         content=text,
         tags=tags,
         ambient={"action": SENT, "container_did": container_did},
+        at=at,
+    )
+
+
+async def note_here(ctx: Context, tx: Tx, actor: Actor, *, text: str, tags: Sequence[str], at: str) -> int:
+    """A note that stays here: what the owner, or a model, tells this agent."""
+    return await _row(
+        ctx,
+        tx,
+        sender=actor.label,
+        sender_type="user" if actor.kind == "user" else "agent",
+        receiver=ctx.me.did,
+        receiver_type="agent",
+        role="note",
+        content=text,
+        tags=tags,
+        ambient={"action": ADDED},
         at=at,
     )
 

@@ -165,6 +165,12 @@ async def _look_at_node(ctx: Context) -> list[Finding]:
             "node", "running" if ctx.running else "not running", ok=ctx.running, remedy="start it with `hmp-node run`"
         ),
         _finding(
+            "log",
+            "; ".join(damage.detail for damage in ctx.log.damage) or "as its signed head says (at the last start)",
+            ok=not ctx.log.damage,
+            remedy="see `hmp-node log verify`; a backup may have what is gone",
+        ),
+        _finding(
             "store",
             "accepts writes" if well else f"{health.get('state')} since {health.get('since')}",
             ok=well,
@@ -185,12 +191,22 @@ async def _look_at_node(ctx: Context) -> list[Finding]:
 
 
 async def _look_at_peer(ctx: Context, did: str) -> list[Finding]:
+    """Wrong is what keeps the peer away: an old address is no trouble while another one works."""
+    if did == ctx.me.did:
+        raise names.myself()
     bearing = await peers.bearing(ctx.db, did)
     ways = await peers.addresses(ctx.db, did)
     row = await peers.find(ctx.db, did)
     held = next((peer for peer in await _mesh(ctx) if peer.did == did), None)
+    connected = held is not None and held.state == "connected"
     state = "none" if held is None else held.state + (f": {held.last_error}" if held.last_error else "")
     return [
+        _finding(
+            "known",
+            "yes" if row is not None else "no peer of this DID is known here",
+            ok=row is not None,
+            remedy="`join` it by its address or its card",
+        ),
         _finding("blocked", "by you" if bearing.blocked else "no", ok=not bearing.blocked, remedy="unblock it"),
         _finding(
             "key",
@@ -201,19 +217,17 @@ async def _look_at_peer(ctx: Context, did: str) -> list[Finding]:
         _finding(
             "addresses",
             f"{len(ways)} known",
-            ok=bool(ways),
+            ok=connected or bool(ways),
             remedy="`join` it by its address or its card, or let it connect to you",
         ),
-        _finding(
-            "connection",
-            state,
-            ok=held is not None and held.state == "connected",
-            remedy="notes wait in the outbox and go when it returns",
-        ),
+        _finding("connection", state, ok=connected, remedy="notes wait in the outbox and go when it returns"),
         Finding("last seen", row.last_seen or "never" if row is not None else "never"),
         *(
             _finding(
-                f"address {way.address}", _history(way), ok=way.failure_reason is None, remedy="is it still right?"
+                f"address {way.address}",
+                _history(way),
+                ok=connected or way.failure_reason is None,
+                remedy="is it still right?",
             )
             for way in ways
         ),

@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from hmp_node.actions import facts, names, send
+from hmp_node.actions import facts, journal, names, send
 from hmp_node.actions.actors import Actor, is_model
 from hmp_node.actions.context import Context
 from hmp_node.actions.facts import Due
@@ -250,7 +250,7 @@ async def note_hide(ctx: Context, actor: Actor, args: NoteHide) -> Done:
     result=Done,
     capability="notes.write",
     kind="write",
-    help="Delete a note here for good; it can never come back, and the log still has it.",
+    help="Delete a note here; it never comes back, and the log keeps its text until `log redact`.",
     example="hmp-node notes delete 7",
 )
 async def note_delete(ctx: Context, actor: Actor, args: NoteId) -> Done:
@@ -298,6 +298,7 @@ async def note_add(ctx: Context, actor: Actor, args: NoteAdd) -> NoteView:
                 received_at=now,
             ),
         )
+        await journal.note_here(ctx, tx, actor, text=args.text, tags=tags, at=now)
         return note_view(await _own(tx, actor, note_id), ctx.me.did)
 
     return await ctx.write(work)

@@ -41,9 +41,10 @@ class OutboxPage(msgspec.Struct, frozen=True):
 
 
 class NoteWait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Wait until every recipient's row has come this far."""
+    """Wait until every recipient's row has come this far. Either ``container_did``, or ``note_id``: all its rows."""
 
-    container_did: str
+    container_did: str | None = None
+    note_id: RowNumber | None = None
     state: Literal["sent", "delivered", "read"] = "delivered"
     timeout_s: Annotated[float, Meta(ge=0, le=MAX_WAIT_S)] = 30.0
 
@@ -59,6 +60,13 @@ class OutboxSent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Ids of outbox rows that were written to a channel."""
 
     ids: tuple[RowNumber, ...]
+
+
+class OutboxWithheld(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Ids of outbox rows that the channel to their recipient may not carry, and why."""
+
+    ids: tuple[RowNumber, ...]
+    reason: str
 
 
 class OutboxFailed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,15 +110,20 @@ async def note_outbox(ctx: Context, _actor: Actor, args: NoteOutbox) -> OutboxPa
     example="hmp-node send bob hello --wait delivered --timeout 60",
 )
 async def note_wait(ctx: Context, _actor: Actor, args: NoteWait) -> Waited:
-    """What is known when it is met, hopeless, or the time is up. NOT_FOUND for a container never sent."""
+    """What is known when it is met, hopeless, or the time is up. NOT_FOUND for what was never sent.
+
+    By its note's id a note can be waited for that has no container yet, since a recipient's key is unknown.
+    """
+    if (args.container_did is None) == (args.note_id is None):
+        raise Rejected(Reject.BAD_ARGUMENT, "give either container_did or note_id")
     wanted = outbox.RANK[args.state]
-    with ctx.feed.watch(args.container_did) as changed:
-        deadline = asyncio.get_running_loop().time() + args.timeout_s
+    deadline = asyncio.get_running_loop().time() + args.timeout_s
+    # A draft's container is not known before it is built: what is told of its recipients wakes us.
+    keys = [row.recipient for row in await _rows(ctx, args)] if args.container_did is None else [args.container_did]
+    with ctx.feed.watch(*keys) as changed:
         while True:
             changed.clear()
-            rows = await outbox.of_container(ctx.db, args.container_did)
-            if not rows:
-                raise Rejected(Reject.NOT_FOUND, f"nothing was sent as {args.container_did[:100]}")
+            rows = await _rows(ctx, args)
             open_rows = [row for row in rows if row.state in _DEAD_ENDS or outbox.RANK[row.state] < wanted]
             hopeless = bool(open_rows) and all(row.state in _DEAD_ENDS for row in open_rows)
             left = deadline - asyncio.get_running_loop().time()
@@ -121,6 +134,17 @@ async def note_wait(ctx: Context, _actor: Actor, args: NoteWait) -> Waited:
                     await changed.wait()
             except TimeoutError:
                 continue
+
+
+async def _rows(ctx: Context, args: NoteWait) -> list[outbox.OutboxRow]:
+    if args.note_id is not None:
+        rows, what = await outbox.of_note(ctx.db, args.note_id), f"note {args.note_id}"
+    else:
+        what = args.container_did or ""
+        rows = await outbox.of_container(ctx.db, what)
+    if not rows:
+        raise Rejected(Reject.NOT_FOUND, f"nothing was sent as {what[:100]}")
+    return rows
 
 
 @action(
@@ -137,6 +161,26 @@ async def outbox_sent(ctx: Context, _actor: System, args: OutboxSent) -> Done:
     async def work(tx: Tx) -> Done:
         for container_did, recipient in await outbox.mark_sent(tx, args.ids, now=ctx.now()):
             facts.tell(tx, "note.state", facts.note_state(container_did, recipient, "sent"))
+        return Done()
+
+    return await ctx.write(work)
+
+
+@action(
+    "outbox.withheld",
+    args=OutboxWithheld,
+    result=Done,
+    capability="mesh.upkeep",
+    kind="write",
+    help="These rows wait for another channel than the one that is up.",
+)
+async def outbox_withheld(ctx: Context, _actor: System, args: OutboxWithheld) -> Done:
+    """The reason is shown; the rows keep their state and stay due, since no time has to pass."""
+
+    async def work(tx: Tx) -> Done:
+        reason = args.reason[:64]
+        for container_did, recipient, state in await outbox.withhold(tx, args.ids, reason=reason, now=ctx.now()):
+            facts.tell(tx, "note.state", facts.note_state(container_did, recipient, state, reason))
         return Done()
 
     return await ctx.write(work)

@@ -13,17 +13,18 @@ from msgspec import Meta
 
 from hmp_node.actions import facts, names, outbox, words
 from hmp_node.actions.actors import Actor
-from hmp_node.actions.addresses import check, looks_like_address
+from hmp_node.actions.alike import shapes
 from hmp_node.actions.context import Context
 from hmp_node.actions.names import Target
 from hmp_node.actions.registry import Done, action
 from hmp_node.errors import Denied, Deny, Failure, HmpError, Reject, Rejected
 from hmp_node.mesh.events import DialAsked, PingAsked
-from hmp_node.store import notes, peers
+from hmp_node.store import aliases, notes, peers
 from hmp_node.store import outbox as outbox_store
 from hmp_node.store.database import Tx
 from hmp_node.store.peers import AddressRow, PeerRow
 from hmp_node.wire import card
+from hmp_node.wire.address import check, looks_like_address
 from hmp_node.wire.text import did_key
 
 MAX_TAGS = 32
@@ -130,10 +131,11 @@ class Purged(msgspec.Struct, frozen=True):
 
 
 class SafetyWords(msgspec.Struct, frozen=True):
-    """The same eight words on both sides."""
+    """``mine``: the words of this node's key, to read aloud. ``theirs``: what the peer must read aloud to you."""
 
     did: str
-    words: list[str]
+    mine: list[str]
+    theirs: list[str]
 
 
 class PeerPing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -214,16 +216,18 @@ def _view(ctx: Context, row: PeerRow, ways: list[AddressRow]) -> PeerView:
     result=SafetyWords,
     capability="peers.read",
     kind="read",
-    help="Show eight words; when your friend sees the same ones, nobody sits between you.",
+    help="Show sixteen words of your key to read aloud, and those your friend must read to you.",
     example="hmp-node verify bob",
 )
 async def peer_verify(ctx: Context, _actor: Actor, args: PeerRef) -> SafetyWords:
-    """Words from both public keys. KEY_UNKNOWN while the peer's is not known."""
+    """Each reads ``mine`` and compares what it hears with ``theirs``. KEY_UNKNOWN while the peer's is not known."""
     did = await names.resolve(ctx.db, args.peer)
+    if did == ctx.me.did:
+        raise names.myself()
     key = did_key(did) or (await peers.bearing(ctx.db, did)).public_key
     if key is None:
         raise Rejected(Reject.KEY_UNKNOWN, f"no key is known for {did}", remedy="connect to it first")
-    return SafetyWords(did, list(words.safety_words(ctx.me.public_key, key)))
+    return SafetyWords(did, list(words.safety_words(ctx.me.public_key)), list(words.safety_words(key)))
 
 
 @action(
@@ -238,8 +242,10 @@ async def peer_verify(ctx: Context, _actor: Actor, args: PeerRef) -> SafetyWords
 async def peer_ping(ctx: Context, _actor: Actor, args: PeerPing) -> Pong:
     """Seconds from the mesh, shown as milliseconds."""
     did = await names.resolve(ctx.db, args.peer)
+    if did == ctx.me.did:
+        raise names.myself()
     ways = tuple(way.address for way in await peers.addresses(ctx.db, did))
-    seconds = await ctx.ask(PingAsked(0, did, ways), args.timeout_s)
+    seconds = await names.ask(ctx, PingAsked(0, did, ways), args.timeout_s)
     return Pong(did, round(seconds * 1000, 3))
 
 
@@ -260,7 +266,7 @@ async def peer_join(ctx: Context, _actor: Actor, args: PeerJoin) -> Joined:
     name = None if args.name is None else (names.check_name(args.name), args.name.strip())
     target = _where(ctx, args.where)
     if target.did == ctx.me.did:
-        raise _myself()
+        raise names.myself()
     did, announced, used, error = await _dial(ctx, target, args.timeout_s)
 
     async def work(tx: Tx) -> Joined:
@@ -284,6 +290,8 @@ async def peer_join(ctx: Context, _actor: Actor, args: PeerJoin) -> Joined:
 
 
 def _where(ctx: Context, where: str) -> Target:
+    if where == ctx.me.did:
+        raise names.myself()
     if where.startswith(card.SCHEME):
         return names.read_card(ctx, where)
     if looks_like_address(where):
@@ -298,22 +306,30 @@ def _where(ctx: Context, where: str) -> Target:
 async def _dial(ctx: Context, target: Target, timeout_s: float) -> tuple[str, str | None, str | None, str | None]:
     """(DID, announced name, address that worked, why it did not)."""
     try:
-        did, announced, used = await ctx.ask(DialAsked(0, target.hints, target.did), timeout_s)
+        did, announced, used = await names.ask(ctx, DialAsked(0, target.hints, target.did), timeout_s)
     except HmpError as error:
         unreached = error.code in (Failure.TIMED_OUT, Failure.PEER_UNREACHABLE)
         if target.did is None or not unreached:
             raise
-        return target.did, None, None, str(error.code)
+        # Only what the mesh said and the owner can mend is worth more words than the code.
+        mendable = error.code is Failure.PEER_UNREACHABLE and error.remedy
+        why = f"{error.code}: {error.message}: {error.remedy}" if mendable else str(error.code)
+        return target.did, None, None, why
     if did == ctx.me.did:
-        raise _myself()
+        raise names.myself()
     return did, announced or None, used, None
 
 
-def _myself() -> Rejected:
-    return Rejected(Reject.BAD_ARGUMENT, "that is this node itself")
-
-
 async def _give_name(ctx: Context, tx: Tx, name: str, display: str, did: str, *, now: str) -> None:
+    """NAME_TAKEN if it is another's, or would be taken for a name there is."""
+    given = await aliases.listing(tx)
+    like = next((row for row in given if shapes(row.display) & shapes(display)), None)
+    if like is not None and all(row.name != name for row in given):
+        raise Rejected(
+            Reject.NAME_TAKEN,
+            f"{display!r} looks like {like.display!r}, which is your name for {like.did}",
+            remedy="take another, or `alias --remove` that one",
+        )
     if not await peers.put_alias(tx, name, display, did, now=now):
         holder = await peers.alias_did(tx, name)
         raise Rejected(
@@ -334,8 +350,9 @@ async def _give_name(ctx: Context, tx: Tx, name: str, display: str, did: str, *,
     example="hmp-node alias bob did:hmp:agent:6Mk...",
 )
 async def peer_alias(ctx: Context, _actor: Actor, args: PeerAlias) -> Done:
-    """NAME_TAKEN if the name is another's; NOT_FOUND if there is no such name to forget."""
-    name = names.check_name(args.name)
+    """NAME_TAKEN if the name is another's, or looks like one; NOT_FOUND if there is no such name to forget."""
+    # What could not be given today may have been given once, and can be taken back.
+    name = names.fold(args.name.strip()) if args.did is None else names.check_name(args.name)
 
     async def work(tx: Tx) -> Done:
         if args.did is None:
@@ -345,7 +362,7 @@ async def peer_alias(ctx: Context, _actor: Actor, args: PeerAlias) -> Done:
             return Done()
         did = await names.resolve(tx, args.did)
         if did == ctx.me.did:
-            raise _myself()
+            raise names.myself()
         now = ctx.now()
         await peers.ensure(tx, did, now=now)
         await _give_name(ctx, tx, name, args.name.strip(), did, now=now)
@@ -373,7 +390,7 @@ async def peer_trust(ctx: Context, _actor: Actor, args: PeerTrust) -> Trusted:
     async def work(tx: Tx) -> Trusted:
         did = await names.resolve(tx, args.peer)
         if did == ctx.me.did:
-            raise _myself()
+            raise names.myself()
         await peers.ensure(tx, did, now=ctx.now())
         had = notes.split_tags((await peers.bearing(tx, did)).tags)
         kept = [tag for tag in had if tag not in tags] if args.remove else list(dict.fromkeys([*had, *tags]))
@@ -403,7 +420,7 @@ async def release(ctx: Context, tx: Tx, did: str) -> int:
     result=Done,
     capability="peers.manage",
     kind="write",
-    help="Take nothing from a peer any more, answer nothing, send nothing.",
+    help="Refuse a peer's connections and notes, and send it nothing.",
     example="hmp-node block did:hmp:agent:6Mk...",
 )
 async def peer_block(ctx: Context, _actor: Actor, args: PeerRef) -> Done:
@@ -412,7 +429,7 @@ async def peer_block(ctx: Context, _actor: Actor, args: PeerRef) -> Done:
     async def work(tx: Tx) -> Done:
         did = await names.resolve(tx, args.peer)
         if did == ctx.me.did:
-            raise _myself()
+            raise names.myself()
         now = ctx.now()
         await peers.ensure(tx, did, now=now)
         await peers.block(tx, did, now=now)
@@ -452,7 +469,7 @@ async def peer_unblock(ctx: Context, _actor: Actor, args: PeerRef) -> Done:
     result=Purged,
     capability="peers.manage",
     kind="write",
-    help="Delete all notes of a peer for good, and forget the peer.",
+    help="Delete all notes of a peer here, and forget the peer; the log keeps their text until `log redact`.",
     example="hmp-node purge did:hmp:agent:6Mk...",
 )
 async def peer_purge(ctx: Context, _actor: Actor, args: PeerRef) -> Purged:
@@ -461,7 +478,7 @@ async def peer_purge(ctx: Context, _actor: Actor, args: PeerRef) -> Purged:
     async def work(tx: Tx) -> Purged:
         did = await names.resolve(tx, args.peer)
         if did == ctx.me.did:
-            raise _myself()
+            raise names.myself()
         gone = 0
         while some := await notes.purge_author(tx, did, limit=_AT_ONCE):
             gone += some

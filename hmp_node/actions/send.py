@@ -249,9 +249,10 @@ async def _post(
             reply_to=letter.reply_to,
         ),
     )
-    rows = [NewRow(note_id, container_did, container_id, to.did, to.seq, None, None) for to in ready]
+    rows = [NewRow(note_id, container_did, container_id, to.did, to.seq, None, None, letter.network) for to in ready]
     rows += [
-        NewRow(note_id, None, None, to.did, to.seq, KEY_UNKNOWN, _keep(ctx, letter, to, now=now)) for to in waiting
+        NewRow(note_id, None, None, to.did, to.seq, KEY_UNKNOWN, _keep(ctx, letter, to, now=now), letter.network)
+        for to in waiting
     ]
     await outbox.add(tx, rows, expires_at=letter.ttl, now=now)
     for row in rows:

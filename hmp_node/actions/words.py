@@ -1,14 +1,16 @@
-"""Eight words two people read to each other to know that no one sits between them.
+"""Words that two people read to each other to know that no one sits between them.
 
-The words come from both public keys, in an order that does not depend on who asks, under a domain prefix:
-8 bytes of SHA-256, so 64 bits, far more than a person in the middle can search while people talk.
+Each key has its own sixteen, 128 bits of its SHA-256 under a domain prefix: to pass for it takes another key with
+the same words, 2^128 tries. Words over both keys at once would let a person in the middle, who chooses a key for
+either side, look for any two that agree, which is the square root of that work.
 """
 
 from __future__ import annotations
 
 import hashlib
 
-PREFIX = b"hmp-safety-words-v1\n"
+PREFIX = b"hmp-safety-words-v2\n"
+COUNT = 16
 
 WORDS = tuple(  # 256: one byte, one word
     """
@@ -32,8 +34,7 @@ WORDS = tuple(  # 256: one byte, one word
 )
 
 
-def safety_words(one: bytes, other: bytes) -> tuple[str, ...]:
-    """The same eight words on both sides, from the two 32-byte public keys."""
-    first, second = sorted((one, other))
-    digest = hashlib.sha256(PREFIX + first + second).digest()
-    return tuple(WORDS[byte] for byte in digest[:8])
+def safety_words(public_key: bytes) -> tuple[str, ...]:
+    """The words of one 32-byte public key, the same on every node."""
+    digest = hashlib.sha256(PREFIX + public_key).digest()
+    return tuple(WORDS[byte] for byte in digest[:COUNT])

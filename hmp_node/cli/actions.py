@@ -9,7 +9,7 @@ import click
 
 from hmp_node.cli.render import columns, fields
 from hmp_node.cli.session import Session
-from hmp_node.cli.verb import verb
+from hmp_node.cli.verb import Seconds, verb
 
 
 class JsonObject(click.ParamType[dict[str, Any]]):
@@ -41,7 +41,7 @@ class JsonObject(click.ParamType[dict[str, Any]]):
 @click.argument("action")
 @click.option("--args", "arguments", type=JsonObject(), default="{}", metavar="JSON", help="The arguments by name.")
 @click.option("--key", help="Idempotency key: the same key has one effect, however often it is sent.")
-@click.option("--timeout", type=click.FloatRange(0.1, 86400), default=30.0, show_default=True, help="Seconds to wait.")
+@click.option("--timeout", type=Seconds(0.1, 86400), default=30.0, show_default=True, help="Seconds to wait.")
 def do(session: Session, *, action: str, arguments: dict[str, Any], key: str | None, timeout: float) -> None:
     """Perform any ACTION of the table by its name."""
     session.show(session.perform(action, arguments, key=key, timeout=timeout), fields)

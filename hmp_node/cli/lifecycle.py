@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +11,14 @@ from typing import Any, TextIO
 
 import click
 
+from hmp_node.cli.console import Console
 from hmp_node.cli.render import fields
 from hmp_node.cli.session import Session
 from hmp_node.cli.text import safe
 from hmp_node.cli.verb import verb
+from hmp_node.errors import Reject, Rejected
+
+SHOWN = 200  # characters of a wrong path
 
 
 @verb("init", example="hmp-node init --name alice")
@@ -38,24 +41,24 @@ def run(session: Session, *, listen: tuple[str, ...], api: str | None, name: str
     """Run the node until SIGTERM, making the home if it is new."""
     from hmp_node import node
 
-    out = _ReadyAsJson(sys.stdout) if session.console.as_json else sys.stdout
-    with contextlib.redirect_stdout(out):
+    with contextlib.redirect_stdout(_Ready(session.console, sys.stdout)):
         return node.run(session.home, listen=list(listen) or None, api=api, name=name)
 
 
-class _ReadyAsJson(io.TextIOBase):
-    """Standard output of a node whose one line, ``ready did=… mesh=… api=…``, becomes one JSON value."""
+class _Ready(io.TextIOBase):
+    """Standard output of a node, which says ``ready did=… mesh=… api=…``; with ``--json`` that is one JSON value."""
 
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
+    def __init__(self, console: Console, out: TextIO) -> None:
+        self._console, self._out = console, out
 
     def write(self, text: str) -> int:
         """Take what the node prints."""
         word, _, facts = text.partition(" ")
-        if word == "ready":
-            value = {"ready": True} | dict(fact.split("=", 1) for fact in facts.split())
-            self._out.write(json.dumps(value) + "\n")
-            self._out.flush()
+        with contextlib.redirect_stdout(self._out):
+            if not self._console.as_json:
+                self._console.write(text)
+            elif word == "ready":
+                self._console.value({"ready": True} | dict(fact.split("=", 1) for fact in facts.split()))
         return len(text)
 
 
@@ -87,16 +90,22 @@ def status(session: Session) -> None:
 def doctor(session: Session, *, peer: str | None) -> int:
     """Find out what is wrong, and what would help.
 
-    With PEER: why that peer is out of reach. Exits 1 if something is wrong.
+    With PEER: why that peer is out of reach. Exits 1 if something is wrong; of a peer, if it cannot be reached.
     """
     result = session.read("node.doctor", {"peer": peer} if peer else {})
     session.show(result, _findings)
-    return 0 if result["ok"] else 1
+    return 0 if all(finding["ok"] or _is_minor(finding) for finding in result["findings"]) else 1
+
+
+def _is_minor(finding: dict[str, Any]) -> bool:
+    """Whether it is about one way to a peer: others may do, and whether one did is the finding ``connection``."""
+    return str(finding["check"]).startswith("address")
 
 
 def _findings(result: dict[str, Any]) -> Iterator[str]:
     for finding in result["findings"]:
-        yield f"{'ok  ' if finding['ok'] else 'BAD '} {safe(finding['check'])}: {safe(finding['detail'])}"
+        mark = "ok  " if finding["ok"] else "warn" if _is_minor(finding) else "BAD "
+        yield f"{mark} {safe(finding['check'])}: {safe(finding['detail'])}"
         if finding["remedy"]:
             yield f"     {safe(finding['remedy'])}"
 
@@ -107,7 +116,10 @@ def backup(session: Session, *, path: Path) -> None:
     """Copy the store to PATH, while the node runs or not."""
     from hmp_node import node
 
-    node.backup(session.home, path.absolute())
+    try:
+        node.backup(session.home, path.absolute())
+    except OSError as error:  # it could not even be looked at
+        raise Rejected(Reject.BAD_ARGUMENT, f"{str(path)[:SHOWN]!r} is no path for a file: {error.strerror}") from error
     session.show({"path": str(path.absolute())}, lambda result: [f"backed up to {safe(result['path'])}"])
 
 

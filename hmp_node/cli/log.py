@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from hmp_node.cli.render import done, preview, when
+from hmp_node.cli.render import counted, done, preview, when
 from hmp_node.cli.session import Session
 from hmp_node.cli.text import safe
 from hmp_node.cli.verb import Verbs, verb
@@ -57,11 +57,12 @@ def verify(session: Session) -> int:
 
 
 def _report_lines(result: dict[str, Any]) -> Iterator[str]:
-    verdict = "nothing was changed" if result["ok"] else f"DAMAGED in {result['damages']} places"
-    yield f"{result['rows']} rows, {result['chains']} chains, {result['redacted']} redacted: {verdict}"
+    verdict = "nothing was changed" if result["ok"] else f"DAMAGED in {counted(result['damages'], 'place')}"
+    looked_at = f"{counted(result['rows'], 'row')}, {counted(result['chains'], 'chain')}"
+    yield f"{looked_at}, {result['redacted']} redacted: {verdict}"
     for found in (*result["damage"], *result["redactions"]):
         place = ", ".join(f"{name} {safe(found[name])}" for name in PLACE if found[name] is not None)
-        yield f"  {safe(found['kind'])} ({place}): {safe(found['detail'])}"
+        yield f"  {safe(found['kind'])}{f' ({place})' if place else ''}: {safe(found['detail'])}"
 
 
 @verb("redact", example="hmp-node log redact 3f7a... --reason 'sent by mistake'")

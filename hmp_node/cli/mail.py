@@ -11,7 +11,7 @@ import click
 from hmp_node.cli.render import columns, note_lines, preview, when, who
 from hmp_node.cli.session import Session
 from hmp_node.cli.text import safe
-from hmp_node.cli.verb import Duration, verb
+from hmp_node.cli.verb import Duration, Seconds, verb
 from hmp_node.errors import Failed, Failure, Reject, Rejected
 
 SLACK_S = 15.0  # what the node may take beyond the time it was told to wait
@@ -27,7 +27,7 @@ DEAD_ENDS = frozenset({"refused", "failed", "expired"})
 @click.argument("peers", nargs=-1, required=True, metavar="PEER...")
 @click.argument("text")
 @click.option("--wait", type=click.Choice(["sent", "delivered", "read"]), help="Come back when all reached this state.")
-@click.option("--timeout", type=click.FloatRange(0, 86400), default=30.0, show_default=True, help="Seconds to wait.")
+@click.option("--timeout", type=Seconds(0, 86400), default=30.0, show_default=True, help="Seconds to wait.")
 @click.option("--tag", "tags", multiple=True, help="A tag of the note; may be repeated.")
 @click.option(
     "--priority", type=PRIORITY, default=0, show_default=True, help="-1 low, 0 normal, 1 important, 2 urgent."
@@ -86,24 +86,22 @@ def read_text(text: str) -> str:
 
 
 def _wait(session: Session, sent: dict[str, Any], state: str, timeout: float) -> int:
-    """Wait for the container; recipients whose key is unknown have none yet, and count as not reached."""
+    """Wait until every recipient's row has reached ``state``; a key that is unknown may become known meanwhile."""
     rows = {row["did"]: row for row in sent["recipients"]}
     for row in rows.values():
         session.console.progress(f"{row['state']} to {row['name'] or row['did']}, waiting for {state}")
-    waited: dict[str, Any] = {"met": False, "rows": []}
-    if sent["container_did"] is not None:
-        question = {"container_did": sent["container_did"], "state": state, "timeout_s": timeout}
-        waited = session.perform("note.wait", question, timeout=timeout + SLACK_S)
+    question = {"note_id": sent["note_id"], "state": state, "timeout_s": timeout}
+    waited = session.perform("note.wait", question, timeout=timeout + SLACK_S)
     for now in waited["rows"]:
         rows[now["recipient_did"]] = rows[now["recipient_did"]] | {"state": now["state"], "reason": now["reason"]}
     session.show(sent | {"recipients": list(rows.values()), "wait": waited}, _sent_lines)
-    keyless = len(rows) - len(waited["rows"])
-    if waited["met"] and not keyless:
+    if waited["met"]:
         return 0
     dead = [row for row in rows.values() if row["state"] in DEAD_ENDS]
     if dead:
         session.console.hint(f"error: {len(dead)} of {len(rows)} will not be {state}")
         return 1
+    keyless = any(row["reason"] == "key_unknown" for row in rows.values())
     why = "the key of a recipient is not known yet" if keyless else f"not {state} within {timeout:g} s"
     session.console.hint(f"error: {why} (timed_out): see hmp-node outbox for what becomes of it")
     return 5

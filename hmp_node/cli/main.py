@@ -1,6 +1,6 @@
 """``hmp-node [--home DIR] VERB``: reads the words, runs the verb, turns what came of it into an exit code.
 
-0 done, 1 failed, 2 usage, 3 no node running, 4 refused by capability, 5 timed out (DESIGN 8); 130 interrupted.
+The rule of the exit codes stands in docs/reference/exit-codes.md.
 Nothing heavy is imported here or by the verb modules: each verb imports what it needs when it runs.
 """
 
@@ -16,17 +16,28 @@ import click
 
 import hmp_node
 from hmp_node.cli import actions, grants, lifecycle, log, mail, notes, peers
-from hmp_node.cli.console import Console, use_utf8
+from hmp_node.cli.console import Console, unwritable, use_utf8
 from hmp_node.cli.session import Session, home_of
 from hmp_node.cli.verb import Verbs
 from hmp_node.errors import Denied, Failed, Failure, HmpError, Reject, Rejected
 
-EXIT_OF: dict[str, int] = {
-    Failure.NO_NODE: 3,
-    Failure.TIMED_OUT: 5,
-    Reject.BAD_ARGUMENT: 2,
-    Reject.UNKNOWN_ACTION: 2,
-}
+USAGE = (
+    Reject.BAD_ARGUMENT,
+    Reject.UNKNOWN_ACTION,
+    Reject.TOO_LARGE,
+    Reject.TOO_DEEP,
+    Reject.BAD_UTF8,
+    Reject.BAD_JSON,
+    Reject.BAD_STRING,
+    Reject.BAD_NUMBER,
+    Reject.DUPLICATE_KEY,
+    Reject.KEY_REUSED,
+    Reject.BAD_ADDRESS,
+    Reject.BAD_CARD,
+)
+"""What the words of the command are to blame for: the same words would never do."""
+
+EXIT_OF: dict[str, int] = {Failure.NO_NODE: 3, Failure.TIMED_OUT: 5} | dict.fromkeys(USAGE, 2)
 
 
 @click.group(
@@ -39,6 +50,8 @@ EXIT_OF: dict[str, int] = {
 @click.pass_context
 def cli(ctx: click.Context, home: str | None) -> None:
     """A node of the HyperCortex Mesh: your agent's mind, mail and peers on your own machine."""
+    if home == "":
+        raise click.UsageError("--home names no folder")
     ctx.obj = Session(home_of(home), ctx.obj)
 
 
@@ -51,6 +64,14 @@ def run(words: Sequence[str]) -> int:
     """Run one command line and give its exit code; every outcome is told on the streams."""
     use_utf8()
     console = Console()
+    code = _run(words, console)
+    unwritten = console.finish()
+    if unwritten is not None:
+        console.error(unwritten)
+    return code if unwritten is None else code or 1
+
+
+def _run(words: Sequence[str], console: Console) -> int:
     try:
         code = cli.main(args=list(words), prog_name="hmp-node", standalone_mode=False, obj=console)
     except click.exceptions.NoArgsIsHelpError as shown:
@@ -67,7 +88,7 @@ def run(words: Sequence[str]) -> int:
     except SystemExit:  # click's way out when nobody reads the help any more
         return 0
     except Exception as error:
-        told = _typed(error)
+        told = _typed(error) or unwritable(error)
         if told is None:  # a fault of ours: tell it like any other, with the place
             traceback.print_exc()
             told = Failed(Failure.INTERNAL, f"{type(error).__name__}: {error}")

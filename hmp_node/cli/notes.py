@@ -82,7 +82,7 @@ def hide(session: Session, *, note_id: int, show: bool) -> None:
 @verb("delete", example="hmp-node notes delete 12")
 @NOTE_ID
 def delete(session: Session, *, note_id: int) -> None:
-    """Delete the text of a note for good; that it came stays in the log."""
+    """Delete a note here; the log keeps its text until `log redact`."""
     session.show(session.perform("note.delete", {"id": note_id}), done)
 
 

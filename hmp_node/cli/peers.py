@@ -10,12 +10,10 @@ import click
 from hmp_node.cli.render import columns, done, when, who
 from hmp_node.cli.session import Session
 from hmp_node.cli.text import safe
-from hmp_node.cli.verb import verb
+from hmp_node.cli.verb import Seconds, verb
 
 PEER = click.argument("peer", metavar="PEER")
-TIMEOUT = click.option(
-    "--timeout", type=click.FloatRange(0.1, 3600), default=15.0, show_default=True, help="Seconds to try."
-)
+TIMEOUT = click.option("--timeout", type=Seconds(0.1, 3600), default=15.0, show_default=True, help="Seconds to try.")
 SLACK_S = 15.0  # what the node may take beyond the time it was given for the peer
 
 
@@ -113,7 +111,7 @@ def alias(session: Session, *, name: str, did: str | None, remove: bool) -> None
 @verb("block", example="hmp-node block did:hmp:agent:6Mk...")
 @PEER
 def block(session: Session, *, peer: str) -> None:
-    """Take nothing from a peer any more, and answer nothing."""
+    """Refuse a peer's connections and notes, and send it nothing."""
     session.show(session.perform("peer.block", {"peer": peer}), done)
 
 
@@ -127,7 +125,7 @@ def unblock(session: Session, *, peer: str) -> None:
 @verb("purge", example="hmp-node purge did:hmp:agent:6Mk...")
 @PEER
 def purge(session: Session, *, peer: str) -> None:
-    """Delete all notes of a peer for good, and forget the peer."""
+    """Delete all notes of a peer here, and forget the peer; the log keeps their text until `log redact`."""
     session.show(session.perform("peer.purge", {"peer": peer}), done)
 
 
@@ -136,13 +134,14 @@ def purge(session: Session, *, peer: str) -> None:
 def verify(session: Session, *, peer: str) -> None:
     """Show the safety words to compare with a friend.
 
-    When your friend sees the same ones, nobody sits between you.
+    Read yours aloud, and hear your friend's: when each hears what the own node shows, nobody sits between you.
     """
     session.show(session.perform("peer.verify", {"peer": peer}), _words)
 
 
 def _words(result: dict[str, Any]) -> Iterator[str]:
-    yield " ".join(map(safe, result["words"]))
+    yield "read aloud: " + " ".join(map(safe, result["mine"]))
+    yield "must hear:  " + " ".join(map(safe, result["theirs"]))
 
 
 VERBS = (join, peers, ping, trust, alias, block, unblock, purge, verify)

@@ -57,6 +57,11 @@ def columns(rows: Iterable[Mapping[str, Any]], names: Sequence[str], *, room: in
     return table([[name.upper().replace("_", " ") for name in names], *cells], columns=room)
 
 
+def counted(number: int, thing: str) -> str:
+    """How many of a thing: ``1 row``, ``2 rows``."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 def who(did: object, name: object = None) -> str:
     """A peer: the name the owner gave, if any, and the DID."""
     return f"{safe(name)} ({safe(did)})" if name else safe(did)

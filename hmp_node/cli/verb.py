@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -63,6 +64,17 @@ def verb(name: str, *, example: str) -> Callable[[Callable[..., int | None]], Ve
 def _use_json(ctx: click.Context, _: click.Parameter, given: bool) -> None:
     if given:
         ctx.obj.console.as_json = True
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds within its range; what is no number at all (``nan``) is in no range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The seconds as a float."""
+        seconds = super().convert(value, param, ctx)
+        if not math.isfinite(seconds):
+            self.fail(f"{value!r} is not a number of seconds", param, ctx)
+        return seconds
 
 
 class Duration(click.ParamType[int]):

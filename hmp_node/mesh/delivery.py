@@ -4,6 +4,9 @@ A row is in flight from the frame that carries it until a receipt in the store, 
 end of its channel. Nothing is kept to send again: what has to be sent again is read again, so memory is
 the window's bookkeeping and never the outbox. The store, not this window, is the truth; whatever is lost
 here is found by the next read from the start.
+
+A row whose scope does not reach the other end of the channel is passed over and stays due: it goes when the
+peer has a channel with another end (container.md 10).
 """
 
 from __future__ import annotations
@@ -12,14 +15,16 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hmp_node.errors import Reject
+from hmp_node.errors import Reject, Rejected
 from hmp_node.mesh.board import Board, Rows
 from hmp_node.mesh.events import OutboxDue, Send
+from hmp_node.wire.container import check_scope
 from hmp_node.wire.frames import Containers
 
 _ITEM_OVERHEAD = 5  # msgpack header of a bin
 _FRAME_OVERHEAD = 16
 _MAX_PATIENCE = 8
+_OF_THE_CONTAINER = frozenset({str(Reject.FUTURE_TIMESTAMP), str(Reject.KEY_UNKNOWN)})  # and not of the receiver
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +40,12 @@ class _InFlight:
 class Delivery:
     """The outbox rows of one recipient, going out through the newest channel to it."""
 
-    def __init__(self, board: Board, recipient: str, conn: int) -> None:
+    def __init__(self, board: Board, recipient: str, conn: int, arrival: str) -> None:
         self._board = board
         self._recipient = recipient
         self._conn = conn
+        self._arrival = arrival  # the other end of that channel, as scopes see it
+        self._withheld = 0  # the newest row passed over because its scope does not reach there; 0: none was
         self._moved_at = 0.0  # when the peer's newest channel became another
         self._astray = 0  # rows in flight on an older channel
         self._takes = True
@@ -78,12 +85,17 @@ class Delivery:
         self._sweep = True
         self.pump()
 
-    def switch(self, conn: int) -> None:
+    def switch(self, conn: int, arrival: str) -> None:
         """Send through this connection from now on.
 
         What is in flight on another may still be receipted; until then, or until it is sent again here,
-        nothing younger overtakes it.
+        nothing younger overtakes it. What was withheld from another end is looked at anew.
         """
+        if arrival != self._arrival:
+            self._arrival = arrival
+            if self._withheld:
+                self._withheld = 0
+                self._rewind(0)
         if conn != self._conn:
             self._conn = conn
             self._moved_at = self._board.mono
@@ -111,11 +123,19 @@ class Delivery:
         self.pump()
 
     def refused(self, did: str, code: str, *, temporary: bool) -> None:
-        """Hear the peer refuse a container: for good, or for now, which holds up everything behind it."""
+        """Hear the peer refuse a container: for good, or for now.
+
+        What the peer cannot take for a reason of its own holds up everything behind it. What only time or a key
+        can mend waits by itself, and the store shows why.
+        """
         row = self._ids.get(did)
         if row is None:
             return
-        if temporary:
+        if temporary and code in _OF_THE_CONTAINER:
+            self._land(row)
+            self._fail(did, code, temporary=True)
+        elif temporary:
+            self._board.report("outbox.withheld", ids=[row], reason=code)
             self._again([row])
             if self._board.mono >= self._paused_until:
                 self._pause()
@@ -125,7 +145,7 @@ class Delivery:
         self.pump()
 
     def _rows(self, rows: Rows) -> None:
-        """Take the answer to our read: (outbox id, container DID, mesh form) a row."""
+        """Take the answer to our read: (outbox id, container DID, mesh form, scope) a row."""
         limit = self._read[1] if self._read is not None else 0
         self._read = None
         if not self._stale:
@@ -172,7 +192,8 @@ class Delivery:
         settings = self._board.settings
         if not self._flight and self._sweep and self._read is None:
             self._sweep = False
-            self._rewind(0)
+            if not self._withheld:  # else each new note would have all of them read again: `rescan` is soon enough
+                self._rewind(0)
         if self._may_read():
             limit = min(settings.window - len(self._flight), settings.batch)
             self._stale = False
@@ -203,9 +224,12 @@ class Delivery:
         batch: list[bytes] = []
         batch_bytes = 0
         left = False
-        for row, did, raw in rows:
-            if not (isinstance(row, int) and isinstance(did, str) and isinstance(raw, bytes)):
-                raise TypeError("rows of OutboxDue are (outbox id, container DID, mesh form)")
+        outside: list[int] = []
+        for row, did, raw, network in rows:
+            if not (
+                isinstance(row, int) and isinstance(did, str) and isinstance(raw, bytes) and isinstance(network, str)
+            ):
+                raise TypeError("rows of OutboxDue are (outbox id, container DID, mesh form, scope)")
             size = len(raw)
             if row in self._flight or did in self._ids:
                 self._cursor = max(self._cursor, row)
@@ -213,6 +237,10 @@ class Delivery:
             if size > self._max_bytes:
                 self._cursor = max(self._cursor, row)
                 self._fail(did, Reject.TOO_LARGE)
+                continue
+            if not self._reaches(network):
+                self._cursor = max(self._cursor, row)
+                outside.append(row)
                 continue
             if self._flight and self._bytes + size > settings.window_bytes:
                 self._full = left = True
@@ -226,7 +254,23 @@ class Delivery:
             self._take_off(row, did, size)
         if batch:
             self._board.emit(Send(self._conn, Containers(tuple(batch))))
+        self._withhold(outside)
         return left
+
+    def _reaches(self, network: str) -> bool:
+        """Say whether a container of this scope may go by our channel."""
+        try:
+            check_scope(network, self._arrival)
+        except Rejected:
+            return False
+        return True
+
+    def _withhold(self, rows: list[int]) -> None:
+        """Tell the store, once for each end of a channel, which rows may not go there."""
+        news = [row for row in rows if row > self._withheld]
+        if news:
+            self._withheld = max(news)
+            self._board.report("outbox.withheld", ids=news, reason=str(Reject.OUT_OF_SCOPE))
 
     def _take_off(self, row: int, did: str, size: int) -> None:
         now = self._board.mono
@@ -261,9 +305,9 @@ class Delivery:
         self._strikes = min(self._strikes + 1, 16)
         self._paused_until = self._board.mono + delay * (0.5 + 0.5 * self._board.chance.random())
 
-    def _fail(self, did: str, reason: str) -> None:
+    def _fail(self, did: str, reason: str, *, temporary: bool = False) -> None:
         self._board.report(
-            "outbox.failed", container_did=did, recipient_did=self._recipient, reason=str(reason), temporary=False
+            "outbox.failed", container_did=did, recipient_did=self._recipient, reason=str(reason), temporary=temporary
         )
 
     def _report(self) -> None:

@@ -212,7 +212,7 @@ Event: TypeAlias = (
 class OutboxDue:
     """The open outbox of one recipient: state queued or sent, due, id > ``after``, oldest first.
 
-    Rows (outbox id, container DID, mesh form bytes).
+    Rows (outbox id, container DID, mesh form bytes, the container's ``network``).
     """
 
     recipient: str
@@ -290,8 +290,8 @@ class Perform:
     """Run an action as ``actor`` (a peer's DID, or "system"); answered by `Performed` with the same id.
 
     ``argument`` is a `VerifiedContainer` for a peer's note.receive, receipt.receive and container.keep, and
-    {"container", "arrival"} for peer.announced; for the system's outbox.sent, outbox.failed, peer.up, peer.down
-    and peer.unreached it is a dict of the action's arguments.
+    {"container", "arrival"} for peer.announced; for the system's outbox.sent, outbox.withheld, outbox.failed,
+    peer.up, peer.down and peer.unreached it is a dict of the action's arguments.
     """
 
     id: int

@@ -370,17 +370,17 @@ class Mesh:
         for name in peer.names:
             delivery = peer.deliveries.get(name)
             if delivery is None:
-                delivery = peer.deliveries[name] = Delivery(self._board, name, peer.newest.conn)
+                delivery = peer.deliveries[name] = Delivery(self._board, name, peer.newest.conn, peer.newest.arrival)
                 if not said.takes_notes:
                     self._board.tell("refused", did=name, code=str(Deny.PEER_EXCLUDES))
             else:
-                delivery.switch(peer.newest.conn)
+                delivery.switch(peer.newest.conn, peer.newest.arrival)
             delivery.allow(takes=said.takes_notes, max_bytes=said.max_container_bytes)
 
     def _lost_channel(self, peer: Peer, link: Link, code: str) -> None:
         if peer.links:
             for delivery in peer.deliveries.values():
-                delivery.switch(peer.newest.conn)
+                delivery.switch(peer.newest.conn, peer.newest.arrival)
                 delivery.lost(link.conn)
             return
         for delivery in peer.deliveries.values():

@@ -18,9 +18,9 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from hmp_node.errors import Reject, Rejected
-from hmp_node.net import address as addresses
 from hmp_node.net.link import CLOSE_SECONDS, MESSAGE_BYTES
 from hmp_node.net.settings import NetSettings
+from hmp_node.wire.address import parse, plain_ip, refusal
 
 BODY_BYTES = 2048  # of an HTTP refusal
 
@@ -51,7 +51,7 @@ class Dialler:
     async def open(self, text: str) -> aiohttp.ClientWebSocketResponse[Any]:
         """Dial one address within the connect time-out. `DialRefused` with the reason."""
         try:
-            url = addresses.parse(text).url
+            url = parse(text).url
         except Rejected as error:
             raise DialRefused(f"{Reject.BAD_ADDRESS}: {error.message}") from error
         seconds = self._settings.connect_timeout
@@ -110,8 +110,8 @@ class _CarefulResolver(AbstractResolver):
 
 
 def _never(host: str) -> bool:
-    ip = addresses.plain_ip(host)
-    return ip is None or bool(addresses.refusal(ip))
+    ip = plain_ip(host)
+    return ip is None or bool(refusal(ip))
 
 
 def _refusal(status: int, body: bytes, ours: str) -> str:

@@ -19,10 +19,11 @@ from aiohttp import hdrs, web
 from aiohttp.web_protocol import RequestHandler
 
 from hmp_node.errors import Deny, Failed, Failure, Reject, Rejected
-from hmp_node.net import address as addresses
+from hmp_node.net import origin
 from hmp_node.net.limits import Doorkeeper
 from hmp_node.net.link import CLOSE_SECONDS, MESSAGE_BYTES
 from hmp_node.net.settings import NetSettings
+from hmp_node.wire.address import PATH, Ip, plain_ip, show
 
 BACKLOG = 128
 SERVER = "hmp_node"  # in place of the versions that aiohttp would tell
@@ -65,7 +66,7 @@ class Listener(web.Server):
         self._subprotocol = subprotocol
         self._rejects = rejects
         self._enter = enter
-        self._proxies = addresses.networks(settings.trusted_proxies)
+        self._proxies = origin.networks(settings.trusted_proxies)
         self._sockets: dict[RequestHandler, asyncio.Transport] = {}
         self._servers: list[asyncio.Server] = []
 
@@ -76,7 +77,10 @@ class Listener(web.Server):
         plugs = await bind(pairs)
         loop = asyncio.get_running_loop()
         for plug in plugs:
-            self._servers.append(await loop.create_server(self, sock=plug, backlog=BACKLOG))
+            # asyncio accepts as many at once as its backlog says, and goes on when no descriptor is left: an error
+            # and a timer for each. So it accepts one by one; how many wait is the kernel's affair.
+            self._servers.append(await loop.create_server(self, sock=plug, backlog=1))
+            plug.listen(BACKLOG)
 
     @property
     def bound(self) -> tuple[str, ...]:
@@ -101,13 +105,13 @@ class Listener(web.Server):
         """Count a socket in, or drop one that is too many."""
         super().connection_made(handler, transport)
         name = transport.get_extra_info("peername")
-        ip = addresses.plain_ip(name[0]) if name else None
-        if ip is None:  # gone already
-            transport.abort()
+        ip = plain_ip(name[0]) if name else None
+        if ip is None:  # gone already; aborted only after aiohttp has begun with it
+            asyncio.get_running_loop().call_soon(transport.abort)
             return
         self._sockets[handler] = transport
-        counted = not addresses.trusted(ip, self._proxies)
-        if dropped := self.keeper.arrived(transport, addresses.group(ip), counted=counted):
+        counted = not origin.trusted(ip, self._proxies)
+        if dropped := self.keeper.arrived(transport, origin.group(ip), counted=counted):
             self._rejects[dropped.value] += 1
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
@@ -121,10 +125,10 @@ class Listener(web.Server):
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
         if request.path == "/" and request.method in ("GET", "HEAD"):
-            text = f"This is a mesh node. It speaks {self._subprotocol} over WebSocket at {addresses.PATH}.\n"
+            text = f"This is a mesh node. It speaks {self._subprotocol} over WebSocket at {PATH}.\n"
             return _plain(web.Response(text=text))
-        if request.path != addresses.PATH:
-            return _refuse(404, "not_found", f"there is nothing here but {addresses.PATH}")
+        if request.path != PATH:
+            return _refuse(404, "not_found", f"there is nothing here but {PATH}")
         try:
             return await self._admit(request)
         except (ConnectionError, asyncio.CancelledError):
@@ -160,7 +164,7 @@ class Listener(web.Server):
         name = transport.get_extra_info("peername") if transport else None
         if transport is None or not name:
             raise ConnectionResetError
-        remote, port = addresses.plain_ip(name[0]), name[1]
+        remote, port = plain_ip(name[0]), name[1]
         if remote is None:
             raise ConnectionResetError
         group, arrival = self._origin(request, remote)
@@ -169,26 +173,26 @@ class Listener(web.Server):
             return _refuse(refusal.status, refusal.code.value, refusal.message)
         try:
             await ws.prepare(request)
-            where = addresses.show(str(remote), port)
+            where = show(str(remote), port)
             await self._enter(Guest(ws, where, arrival, lambda: self.keeper.proven(transport)))
         finally:
             self.keeper.leave(group)
         return ws
 
-    def _origin(self, request: web.BaseRequest, remote: addresses.Ip) -> tuple[str, str]:
+    def _origin(self, request: web.BaseRequest, remote: Ip) -> tuple[str, str]:
         """The address group that limits apply to, and the arrival text for scopes.
 
         Behind a trusted proxy the forwarded address counts. Where a proxy shows that we do not know, or that
         names nobody, the connection came from anywhere: its scope is global, however near the socket is.
         """
-        if addresses.trusted(remote, self._proxies):
-            origin = addresses.forwarded(",".join(request.headers.getall("X-Forwarded-For", ())), self._proxies)
-            if origin is not None:
-                return addresses.group(origin), addresses.arrival(origin)
-            return addresses.group(remote), addresses.ANYWHERE
+        if origin.trusted(remote, self._proxies):
+            first = origin.forwarded(",".join(request.headers.getall("X-Forwarded-For", ())), self._proxies)
+            if first is not None:
+                return origin.group(first), origin.arrival(first)
+            return origin.group(remote), origin.ANYWHERE
         if any(name in request.headers for name in FORWARDING):
-            return addresses.group(remote), addresses.ANYWHERE
-        return addresses.group(remote), addresses.arrival(remote)
+            return origin.group(remote), origin.ANYWHERE
+        return origin.group(remote), origin.arrival(remote)
 
 
 async def bind(pairs: Sequence[tuple[str, int]]) -> list[socket.socket]:
@@ -207,7 +211,7 @@ async def bind(pairs: Sequence[tuple[str, int]]) -> list[socket.socket]:
 
 async def _bind_pair(host: str, port: int, *, dual: bool) -> list[socket.socket]:
     """Sockets for every address of one host; of a name, those that this machine has."""
-    where = addresses.show(host, port)
+    where = show(host, port)
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -248,7 +252,7 @@ def _name(found: Any) -> str:
     """The ``host:port`` of a bound socket; a link-local one is of no use without its zone."""
     host, port = found[:2]
     zone = found[3] if len(found) > 3 and "%" not in host else 0
-    return addresses.show(f"{host}%{socket.if_indextoname(zone)}" if zone else host, port)
+    return show(f"{host}%{socket.if_indextoname(zone)}" if zone else host, port)
 
 
 def _unlistenable(where: str, error: OSError) -> Failed | Rejected:

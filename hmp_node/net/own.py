@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 
-from hmp_node.net.address import parse_listen, show
+from hmp_node.wire.address import parse_listen, show
 
 # Nothing is sent to these documentation addresses (RFC 5737, RFC 3849): connecting a UDP socket only asks the
 # kernel for a route.

@@ -19,12 +19,13 @@ from typing import Any
 
 from hmp_node.errors import Failure
 from hmp_node.mesh.events import DialFailed, Now
-from hmp_node.net import address as addresses
+from hmp_node.net import origin
 from hmp_node.net.dialler import Dialler, DialRefused
 from hmp_node.net.inbox import Inbox
 from hmp_node.net.link import CLOSE_SECONDS, Hub, Link, WebSocket
 from hmp_node.net.listener import Guest, Listener
 from hmp_node.net.settings import NetSettings
+from hmp_node.wire.address import plain_ip
 from hmp_node.wire.frames import subprotocol
 from hmp_node.wire.limits import DEFAULT_LIMITS, Limits
 
@@ -144,8 +145,8 @@ class Transport:
             self.inbox.put(DialFailed(address, want, f"failed: {Failure.INTERNAL}"))
             return
         name = ws.get_extra_info("peername")
-        remote = addresses.plain_ip(name[0]) if name else None
-        arrival = addresses.ANYWHERE if remote is None else addresses.arrival(remote)
+        remote = plain_ip(name[0]) if name else None
+        arrival = origin.ANYWHERE if remote is None else origin.arrival(remote)
         link = Link(self._hub, next(self._numbers), ws, initiator=True, address=address, arrival=arrival, want=want)
         await self._live(link)
 

@@ -9,26 +9,28 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from nacl.exceptions import CryptoError
-from nacl.signing import VerifyKey
-
 from hmp_node.errors import Rejected
 from hmp_node.store.database import Reader
 from hmp_node.store.log import HeadFile
-from hmp_node.store.log_rows import REDACTION_ROLE, Head, chain_hash, head_bytes, row_hash
+from hmp_node.store.log_rows import REDACTION_ROLE, Head, chain_hash, row_hash, signed_by
 from hmp_node.store.log_stored import (
+    NotText,
     StoredRow,
     chain_ids,
     chain_pages,
     commitments,
+    fetch,
     head_and_last,
     is_redacted,
     loose_pages,
     name_pages,
+    odd_pages,
+    told,
     values,
 )
 
 _LISTED = 1_000
+_LOOSE = "SELECT 1 FROM log_messages WHERE hash = :hash"
 _PLACE = (
     "SELECT c.chain_id, c.seq, m.id FROM log_messages m JOIN log_chain c ON c.message_id = m.id WHERE m.hash = :hash"
 )
@@ -69,7 +71,7 @@ async def verify(reader: Reader, *, public_key: bytes, head_file: HeadFile | Non
     ``head_file`` is ``log.head``: a second witness of the newest head, outside the database. Safe while a
     node writes: each chain is checked up to the row that was its last when its turn came.
     """
-    audit = _Audit(reader, VerifyKey(public_key))
+    audit = _Audit(reader, public_key)
     # Before the store is looked at: a file read later could be ahead of what was read here.
     file_head = audit.read_file(head_file)
     await audit.check_names("core_players", "hash, did_or_name")
@@ -78,12 +80,19 @@ async def verify(reader: Reader, *, public_key: bytes, head_file: HeadFile | Non
     if file_head is not None and file_head.chain_id not in chains:
         chains.append(file_head.chain_id)
     audit.chains.extend(chains)
+    async for rows in odd_pages(reader):
+        for row in rows:
+            audit.rows += 1
+            audit.report("edited", row, "the name of its chain is not text any more")
+            audit.believe_nothing(row)
     for chain in chains:
         await audit.check_chain(chain, file_head if file_head and file_head.chain_id == chain else None)
     async for rows in loose_pages(reader):
         for row in rows:
             audit.report("edited", row, "a message that no chain knows", place=False)
     audit.check_redactions()
+    if not chains and audit.names:
+        audit.report_no_chain()
     return Report(
         audit.rows,
         len(chains),
@@ -109,16 +118,27 @@ class _Place:
     believed: bool = False  # the held row matches its hash
 
 
+def counted(number: int) -> str:
+    """``1 row``, ``2 rows``."""
+    return "1 row" if number == 1 else f"{number} rows"
+
+
+def rows_are(number: int) -> str:
+    """``1 row is``, ``2 rows are``."""
+    return f"{counted(number)} {'is' if number == 1 else 'are'}"
+
+
 class _Audit:
     """One run of `verify`."""
 
-    def __init__(self, reader: Reader, key: VerifyKey) -> None:
+    def __init__(self, reader: Reader, key: bytes) -> None:
         self.rows = 0
         self.damages = 0
         self.damage: list[Damage] = []
         self.redacted = 0
         self.redactions: list[Damage] = []
         self.chains: list[str] = []
+        self.names = 0
         self._reader = reader
         self._key = key
         self._seen: set[tuple[object, ...]] = set()
@@ -133,8 +153,16 @@ class _Audit:
 
     def report(self, kind: str, row: StoredRow, detail: str, *, place: bool = True) -> None:
         """Note damage of a row, once for each kind."""
-        chain, seq = (row.chain_id, row.seq) if place else (None, None)
-        self._report(Damage(kind, chain, seq, row.id, row.hash, detail))
+        chain, seq = (told(row.chain_id), told(row.seq)) if place else (None, None)
+        self._report(Damage(kind, chain, seq, row.id, told(row.hash), detail))
+
+    def believe_nothing(self, row: StoredRow) -> None:
+        """Any message may follow this one in its session."""
+        self._loose.update(digest for digest in (row.hash, row.message_hash) if type(digest) is str)
+
+    def report_no_chain(self) -> None:
+        """Names are entered with the message that first needs them: there was one."""
+        self._report(Damage("cut", None, None, None, None, "no signed head: there are names, and no message"))
 
     def _report(self, damage: Damage) -> None:
         key = (damage.kind, damage.chain_id, damage.seq, damage.hash)
@@ -153,9 +181,15 @@ class _Audit:
     async def check_names(self, table: str, columns: str) -> None:
         """Names and tags are what their hashes say."""
         async for rows in name_pages(self._reader, table, columns):
+            self.names += len(rows)
             for digest, name in rows:
-                if hashlib.sha256(str(name).encode()).hexdigest() != digest:
-                    self._report(Damage("edited", None, None, None, digest, f"{table}: not the hash of {name!r}"))
+                if type(told(name)) is not str:
+                    wrong = "UTF-8" if isinstance(name, NotText) else "text"
+                    self._report(
+                        Damage("edited", None, None, None, told(digest), f"{table}: a name is not {wrong} any more")
+                    )
+                elif hashlib.sha256(name.encode()).hexdigest() != digest:
+                    self._report(Damage("edited", None, None, None, told(digest), f"{table}: not the hash of {name!r}"))
 
     # --- chains ----------------------------------------------------------------------------------------
 
@@ -176,8 +210,9 @@ class _Audit:
 
     async def _row(self, place: _Place, row: StoredRow) -> None:
         self.rows += 1
-        if type(row.seq) is not int or type(row.hash) is not str or type(row.chain_hash) is not str:
-            self.report("edited", row, "the row of log_chain has lost its types")
+        if any(type(told(value)) is not kind for value, kind in zip(row[1:4], (int, str, str), strict=True)):
+            self.report("edited", row, "its place in the chain is not a number and two hashes any more")
+            self.believe_nothing(row)
             return
         await self._settle(place, row.id or 0)
         believed = row.id is not None and self._check_row(row)
@@ -188,7 +223,7 @@ class _Audit:
         if place.held is row and believed:
             place.believed = True
         else:
-            self._loose.update(filter(None, (row.hash, row.message_hash)))
+            self.believe_nothing(row)
 
     def _check_row(self, row: StoredRow) -> bool:
         """Recompute the row's hash from its content; False when the row was changed."""
@@ -224,7 +259,7 @@ class _Audit:
             return
         if row.seq > place.seq + 1:
             gone = row.seq - place.seq - 1
-            self._report_chain("missing", place.chain_id, place.seq + 1, f"{gone} row(s) are gone from here")
+            self._report_chain("missing", place.chain_id, place.seq + 1, f"{rows_are(gone)} gone from here")
             place.gap = True
             place.linked = False
         fits = row.chain_hash == chain_hash(place.chain_id, row.seq, row.hash, place.chain_hash)
@@ -265,12 +300,14 @@ class _Audit:
         if row.prev_hash is None:
             self.report("forked", row, "a second beginning of its session")
             return
-        found = await self._reader.fetch_one(_PLACE, {"hash": row.prev_hash})
-        if found is None:
+        found = await fetch(self._reader, 3, _PLACE, {"hash": row.prev_hash})
+        if not found or found[0][0] not in self.chains:
+            if await self._reader.fetch_one(_LOOSE, {"hash": row.prev_hash}) is not None:
+                return  # in no chain, and reported as such: anything may follow it
             if not place.gap:
                 self.report("missing", row, f"the message before it in its session is gone: {row.prev_hash}")
             return
-        chain, seq, message_id = found
+        chain, seq, message_id = found[0]
         # A seq that is no number any more sorts behind all others.
         here = (self.chains.index(row.chain_id), row.seq)
         if isinstance(seq, int | float) and (self.chains.index(chain), seq) < here:
@@ -285,10 +322,13 @@ class _Audit:
         try:
             head = None if head_file is None else head_file.read()
         except Rejected as error:
-            self._report(Damage("edited", None, None, None, None, f"log.head: {error.message}"))
+            detail = f"the file log.head holds no signed head: {error.message}"
+            self._report(Damage("edited", None, None, None, None, detail))
             return None
         if head is not None and not self._signed(head):
-            self._report_chain("edited", head.chain_id, head.seq, "log.head: the signature does not match")
+            self._report_chain(
+                "edited", head.chain_id, head.seq, "the head in the file log.head was not signed by this node"
+            )
             return None
         return head
 
@@ -296,21 +336,20 @@ class _Audit:
         """The signed head covers the chain to its last row, and nothing else."""
         chain = place.chain_id
         if head is None:
-            if place.seq:
-                self._report_chain("cut", chain, place.seq + 1, "no signed head: there may have been more")
+            self._report_chain("cut", chain, place.seq + 1, "no signed head: there may have been more")
         elif not self._signed(head):
             self._report_chain("edited", chain, head.seq, "the signature of the head does not match")
         elif head.seq > place.seq:
-            self._report_chain("cut", chain, place.seq + 1, f"the signed head says {head.seq} rows")
+            self._report_chain("cut", chain, place.seq + 1, f"the signed head says {counted(head.seq)}")
         elif head.seq < place.seq:
-            self._report_chain("edited", chain, head.seq + 1, f"the signed head covers {head.seq} rows only")
+            self._report_chain("edited", chain, head.seq + 1, f"the signed head covers {counted(head.seq)} only")
         elif head.chain_hash != place.chain_hash and place.linked:
             self._report_chain("edited", chain, head.seq, "the chain was rewritten: its signed head is another")
 
     def _check_file(self, place: _Place, head: Head, witness: str | None) -> None:
         chain = place.chain_id
         if head.seq > place.seq:
-            self._report_chain("cut", chain, place.seq + 1, f"log.head says {head.seq} rows")
+            self._report_chain("cut", chain, place.seq + 1, f"log.head says {counted(head.seq)}")
         elif witness != head.chain_hash and not self._damaged(chain):
             self._report_chain("forked", chain, head.seq, "log.head is signed for another chain")
 
@@ -318,11 +357,7 @@ class _Audit:
         return any(damage.chain_id == chain for damage in self.damage)
 
     def _signed(self, head: Head) -> bool:
-        try:
-            self._key.verify(head_bytes(head.chain_id, head.seq, head.chain_hash), head.signature)
-        except (CryptoError, ValueError, TypeError, Rejected):
-            return False
-        return True
+        return signed_by(head, self._key)
 
     def check_redactions(self) -> None:
         """Every redacted row is named by a later entry of the log."""

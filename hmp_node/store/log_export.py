@@ -6,7 +6,7 @@ in the chain, its salts or redaction; and, closing each chain, its signed head.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from hmp_node.errors import Rejected
@@ -19,6 +19,8 @@ from hmp_node.store.log_stored import (
     head_and_last,
     loose_pages,
     name_pages,
+    odd_pages,
+    told,
     values,
 )
 from hmp_node.wire import canonical
@@ -37,20 +39,16 @@ async def export(reader: Reader, write: Callable[[bytes], object], *, did: str, 
 
     chains = await chain_ids(reader)
     line({"chains": chains, "created_at": created_at, "did": did, "format": FORMAT})
-    async for names in name_pages(reader, "core_players", "hash, did_or_name, kind"):
-        for digest, name, kind in names:
-            line({"player": {"did_or_name": str(name), "hash": digest, "kind": kind}})
-    async for names in name_pages(reader, "core_hashtags", "hash, tag"):
-        for digest, tag in names:
-            line({"hashtag": {"hash": digest, "tag": str(tag)}})
+    async for name in _names(reader):
+        line(name)
     rows = 0
     async for page in loose_pages(reader):
         for row in page:
             line({"chain": None} | _row(row))
             rows += 1
-    for chain in chains:
-        head, last = await head_and_last(reader, chain)
-        async for page in chain_pages(reader, chain, last):
+    for chain in (None, *chains):
+        head, last = (None, 0) if chain is None else await head_and_last(reader, chain)
+        async for page in odd_pages(reader) if chain is None else chain_pages(reader, chain, last):
             for row in page:
                 line({"chain": _place(row)} | _row(row))
                 rows += 1
@@ -59,8 +57,18 @@ async def export(reader: Reader, write: Callable[[bytes], object], *, did: str, 
     return rows
 
 
+async def _names(reader: Reader) -> AsyncIterator[dict[str, Any]]:
+    async for names in name_pages(reader, "core_players", "hash, did_or_name, kind"):
+        for digest, name, kind in names:
+            yield {"player": {"did_or_name": told(name), "hash": told(digest), "kind": told(kind)}}
+    async for names in name_pages(reader, "core_hashtags", "hash, tag"):
+        for digest, tag in names:
+            yield {"hashtag": {"hash": told(digest), "tag": told(tag)}}
+
+
 def _place(row: StoredRow) -> dict[str, Any]:
-    return {"chain_hash": row.chain_hash, "chain_id": row.chain_id, "hash": row.hash, "seq": row.seq}
+    place = {"chain_hash": row.chain_hash, "chain_id": row.chain_id, "hash": row.hash, "seq": row.seq}
+    return {name: told(value) for name, value in place.items()}
 
 
 def _row(row: StoredRow) -> dict[str, Any]:
@@ -71,7 +79,7 @@ def _row(row: StoredRow) -> dict[str, Any]:
         "redaction": None
         if row.content_commitment is None
         else {
-            "at": row.redacted_at,
+            "at": told(row.redacted_at),
             "attachments": row.attachments_commitment,
             "content": row.content_commitment,
             "entry": row.entry_hash,
@@ -84,5 +92,5 @@ def _row(row: StoredRow) -> dict[str, Any]:
         whole = made | {"row": values(row) | {"hash": row.message_hash, "id": row.id}}
         canonical.encode(whole)
     except Rejected:
-        return {"redaction": None, "row": {"id": row.id}, "salts": None}
+        return {"redaction": None, "row": {"id": told(row.id)}, "salts": None}
     return whole

@@ -15,7 +15,7 @@ from hmp_node.store.log import Chain, HeadFile, Logged, append, keep_head, open_
 from hmp_node.store.log_rows import REDACTION_ROLE, LogEntry, commitment
 from hmp_node.store.sqlite import open_sqlite
 from hmp_node.wire import canonical
-from hmp_node.wire.text import time_text
+from hmp_node.wire.text import did_key, time_text
 
 _GUARD = "log_messages_no_update"
 _FIND = (
@@ -48,7 +48,7 @@ async def redact(
     """
     database = await open_sqlite(path, settings=settings, now_us=now_us)
     try:
-        chain = await open_chain(database, random=random)
+        chain = await open_chain(database, random=random, public_key=did_key(by), head_file=head_file)
         keep_head(database, chain, sign=sign, now_us=now_us, file=head_file)
         entry = LogEntry(
             sender_type="user",

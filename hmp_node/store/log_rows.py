@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from nacl.exceptions import CryptoError
+from nacl.signing import VerifyKey
+
 from hmp_node.errors import Reject, Rejected
 from hmp_node.wire import canonical
 from hmp_node.wire.text import b64url_decode, b64url_encode
@@ -125,19 +128,30 @@ def head_value(head: Head) -> dict[str, Any]:
     }
 
 
+_HEAD_TYPES = {"chain_id": str, "seq": int, "chain_hash": str, "signature": str, "created_at": str}
+
+
 def read_head_value(value: Any) -> Head:
     """A head from JSON. Raises `Rejected` BAD_VALUE."""
+    if not isinstance(value, dict):
+        raise Rejected(Reject.BAD_VALUE, "not an object")
+    for name, kind in _HEAD_TYPES.items():
+        if type(value.get(name)) is not kind:
+            raise Rejected(Reject.BAD_VALUE, f"{name} is missing or of a wrong type")
     try:
-        head = Head(
-            value["chain_id"],
-            value["seq"],
-            value["chain_hash"],
-            b64url_decode(value["signature"]),
-            value["created_at"],
-        )
-    except (TypeError, KeyError, AttributeError, Rejected) as error:
-        raise Rejected(Reject.BAD_VALUE, f"not a signed head: {error}") from error
-    return head
+        signature = b64url_decode(value["signature"])
+    except Rejected:
+        raise Rejected(Reject.BAD_VALUE, "the signature is not Base64URL") from None
+    return Head(value["chain_id"], value["seq"], value["chain_hash"], signature, value["created_at"])
+
+
+def signed_by(head: Head, public_key: bytes) -> bool:
+    """Whether the key (32 bytes) signed the head."""
+    try:
+        VerifyKey(public_key).verify(head_bytes(head.chain_id, head.seq, head.chain_hash), head.signature)
+    except (CryptoError, ValueError, TypeError, Rejected):
+        return False
+    return True
 
 
 def refuse_odd_numbers(value: Any, where: str) -> None:

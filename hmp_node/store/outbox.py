@@ -38,6 +38,7 @@ class NewRow(NamedTuple):
     seq: int
     reason: str | None
     draft: bytes | None
+    network: str
 
 
 class OutboxRow(NamedTuple):
@@ -86,9 +87,9 @@ async def add(tx: Tx, rows: Sequence[NewRow], *, expires_at: str | None, now: st
     """Queue rows."""
     await tx.execute_many(
         "INSERT INTO outbox (note_id, container_did, container_id, recipient_did, seq, state, reason, created_at,"
-        " expires_at, draft, updated_at)"
+        " expires_at, draft, network, updated_at)"
         " VALUES (:note_id, :container_did, :container_id, :recipient, :seq, 'queued', :reason, :now,"
-        " :expires_at, :draft, :now)",
+        " :expires_at, :draft, :network, :now)",
         [
             {
                 "note_id": row.note_id,
@@ -98,6 +99,7 @@ async def add(tx: Tx, rows: Sequence[NewRow], *, expires_at: str | None, now: st
                 "seq": row.seq,
                 "reason": row.reason,
                 "draft": row.draft,
+                "network": row.network,
                 "expires_at": expires_at,
                 "now": now,
             }
@@ -109,7 +111,7 @@ async def add(tx: Tx, rows: Sequence[NewRow], *, expires_at: str | None, now: st
 # --- what the mesh sends --------------------------------------------------------------------------------
 
 _DUE = (
-    "SELECT o.id, o.container_did, c.raw FROM outbox o JOIN containers c ON c.id = o.container_id"
+    "SELECT o.id, o.container_did, c.raw, o.network FROM outbox o JOIN containers c ON c.id = o.container_id"
     " WHERE o.recipient_did = :did AND o.state = '{state}' AND o.id > :after"
     " AND (o.next_attempt_at IS NULL OR o.next_attempt_at <= :now)"
     " AND (o.expires_at IS NULL OR o.expires_at > :now) AND c.raw IS NOT NULL"
@@ -123,7 +125,7 @@ _DUE_BOTH = (
 
 
 async def due(reader: Reader, recipient: str, *, after: int, limit: int, now: str) -> list[Row]:
-    """(id, container DID, mesh form) of open rows for one recipient, oldest first."""
+    """(id, container DID, mesh form, scope) of open rows for one recipient, oldest first."""
     return await reader.fetch_all(_DUE_BOTH, {"did": recipient, "after": after, "limit": limit, "now": now})
 
 
@@ -140,6 +142,21 @@ async def mark_sent(tx: Tx, ids: Sequence[int], *, now: str) -> list[tuple[str, 
         if row is not None and row[2] == now:
             first.append((row[0], row[1]))
     return first
+
+
+async def withhold(tx: Tx, ids: Sequence[int], *, reason: str, now: str) -> list[tuple[str, str, str]]:
+    """These rows wait for another channel, and stay due; gives (container, recipient, state) of those it is news of."""
+    news: list[tuple[str, str, str]] = []
+    for row_id in ids:
+        row = await tx.fetch_one(
+            "UPDATE outbox SET reason = :reason, updated_at = :now"
+            " WHERE id = :id AND state IN ('queued', 'sent') AND COALESCE(reason, '') <> :reason"
+            " RETURNING container_did, recipient_did, state",
+            {"id": row_id, "reason": reason, "now": now},
+        )
+        if row is not None:
+            news.append((row[0], row[1], row[2]))
+    return news
 
 
 async def postpone(tx: Tx, container_did: str, recipient: str, *, reason: str, until: str, now: str) -> bool:
@@ -298,6 +315,12 @@ async def of_container(reader: Reader, container_did: str) -> list[OutboxRow]:
         f"{_VIEW} WHERE o.container_id = (SELECT id FROM containers WHERE did = :did) ORDER BY o.id",
         {"did": container_did},
     )
+    return [_proven(row) for row in rows]
+
+
+async def of_note(reader: Reader, note_id: int) -> list[OutboxRow]:
+    """Every recipient's row of one note, drafts too."""
+    rows = await reader.fetch_all(f"{_VIEW} WHERE o.note_id = :id ORDER BY o.id", {"id": note_id})
     return [_proven(row) for row in rows]
 
 

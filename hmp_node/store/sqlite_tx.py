@@ -32,6 +32,9 @@ _FAULTS = (sqlite3.Error, UnicodeEncodeError, OverflowError)
 _NAMED = re.compile(r"""'[^']*' | "[^"]*" | --[^\n]* | :: | :([A-Za-z_]\w*)""", re.VERBOSE)
 
 
+_NOT_UTF8 = "Could not decode to UTF-8"  # sqlite3's own words, under no code of SQLite's
+
+
 def explain(error: Exception) -> Failed:
     """The typed error for one of SQLite's or its parameters'; the engine's own words stay in the message."""
     code = getattr(error, "sqlite_errorcode", 0) or 0
@@ -41,13 +44,16 @@ def explain(error: Exception) -> Failed:
     if primary == sqlite3.SQLITE_FULL or (primary == sqlite3.SQLITE_IOERR and code not in _READING):
         # On a full tmpfs or quota SQLite says "disk I/O error": it is the space for -wal or -shm.
         return Failed(Failure.DISK_FULL, f"the store cannot write: {error}", remedy="free some space")
+    if str(error).startswith(_NOT_UTF8):
+        message = f"the store holds text that is not UTF-8: {error}"
+        return Failed(Failure.STORE_DAMAGED, message, remedy="hmp-node log verify")
     if primary in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR}:
         return Failed(Failure.STORE_DAMAGED, f"the store cannot be read: {error}", remedy="restore a backup")
     if primary in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
         return Failed(Failure.BUSY, f"another process holds the store: {error}")
-    if primary in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}:
-        return Failed(Failure.HOME_UNUSABLE, f"the store cannot be opened for writing: {error}")
-    return Failed(Failure.INTERNAL, f"the store refused a statement: {error}")
+    unusable = primary in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}
+    said = "cannot be opened for writing" if unusable else "refused a statement"
+    return Failed(Failure.HOME_UNUSABLE if unusable else Failure.INTERNAL, f"the store {said}: {error}")
 
 
 _CONTROL = ("BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE")

@@ -15,9 +15,11 @@ from aiohttp.typedefs import Handler, Middleware
 
 from hmp_node.errors import Denied, Deny, Failed, Failure, HmpError, Reject, Rejected
 from hmp_node.web import openapi, problems, strict_json
+from hmp_node.web.connections import HANG_UP, Connection
 from hmp_node.web.events import Replay, Streams
 from hmp_node.web.guard import ACTOR, LOOPBACK_NAMES, check_host, check_token
-from hmp_node.web.limits import ApiLimits
+from hmp_node.web.keys import read_key
+from hmp_node.web.limits import LIMITS, ApiLimits
 
 if TYPE_CHECKING:
     from hmp_node.actions.actors import Actor
@@ -62,6 +64,7 @@ def build_app(
         middlewares=[_guard(tokens, frozenset(name.lower() for name in hosts), limits)],
         client_max_size=limits.body_bytes,
     )
+    app[LIMITS] = limits
     app.on_response_prepare.append(_harden)
     app.on_shutdown.append(streams.close)
     app.add_routes(
@@ -97,19 +100,21 @@ class _Api:
     async def perform(self, request: web.Request) -> web.Response:
         """``POST /api/v1/actions/NAME``: the body is the arguments, the answer the result."""
         args = await self._arguments(request)
-        key = read_key(request.headers.get("Idempotency-Key"))
+        given = request.headers.get("Idempotency-Key")
+        key = None if given is None else read_key(given)
         result = await self._actions.perform(request[ACTOR], request.match_info["name"], args, key=key)
         answer = _json(result)
         self._probe("api.before_answer")
         return answer
 
     async def _arguments(self, request: web.Request) -> dict[str, Any]:
-        if request.headers.get("Content-Encoding", "identity") != "identity":
+        if _codings(request, "Content-Encoding") - {"identity"} or _codings(request, "Transfer-Encoding") - {"chunked"}:
             raise Rejected(Reject.UNSUPPORTED_COMPRESSION, "The body must not be compressed")
         try:
             async with asyncio.timeout(self._limits.body_s):
                 body = await request.read()
         except TimeoutError as error:
+            request[HANG_UP] = True
             raise Failed(Failure.TIMED_OUT, f"The body did not come within {self._limits.body_s:g} s") from error
         except (OSError, aiohttp.ClientError, web.RequestPayloadError) as error:
             raise Rejected(Reject.BAD_JSON, "The body broke off") from error
@@ -149,13 +154,15 @@ def _guard(tokens: Callable[[str], Actor | None], hosts: frozenset[str], limits:
             check_host(request, hosts)
             if request.path != "/healthz":
                 request[ACTOR] = check_token(request, tokens)
+                if isinstance(request.protocol, Connection):
+                    request.protocol.proven()
             if running > limits.requests + limits.streams:
                 raise Failed(Failure.BUSY, "Too many requests at once", remedy="try again")
             return await handler(request)
         except HmpError as error:
             return problems.answer(error)
         except web.HTTPException as error:
-            return _plain(error)
+            return problems.plain(error)
         except Exception:  # the last line: one broken request, never a broken node
             logger.exception("%s %s failed", request.method, request.path)
             return problems.answer(Failed(Failure.INTERNAL, "The node failed at this", remedy="see logs/node.log"))
@@ -165,16 +172,8 @@ def _guard(tokens: Callable[[str], Actor | None], hosts: frozenset[str], limits:
     return guard
 
 
-def _plain(error: web.HTTPException) -> web.Response:
-    """aiohttp's own refusals (no such route, wrong method, too large) in our shape."""
-    if error.status == 413:
-        return problems.answer(Rejected(Reject.TOO_LARGE, "The body is larger than the API takes"))
-    if error.status == 404:
-        return problems.answer(Rejected(Reject.NOT_FOUND, "There is nothing at this path"))
-    response = problems.answer(Rejected(Reject.BAD_ARGUMENT, error.reason), status=error.status)
-    if "Allow" in error.headers:
-        response.headers["Allow"] = error.headers["Allow"]
-    return response
+def _codings(request: web.Request, header: str) -> set[str]:
+    return {coding.strip().lower() for coding in ",".join(request.headers.getall(header, ())).split(",")} - {""}
 
 
 def _for_user(handler: Handler) -> Handler:
@@ -189,16 +188,8 @@ def _for_user(handler: Handler) -> Handler:
 
 
 async def _harden(_: web.Request, response: web.StreamResponse) -> None:
-    response.headers.setdefault("Cache-Control", "no-store")
-    response.headers["X-Content-Type-Options"] = "nosniff"
+    problems.harden(response)
 
 
 def _json(value: Any, *, status: int = 200) -> web.Response:
     return web.Response(status=status, body=msgspec.json.encode(value), content_type="application/json")
-
-
-def read_key(text: str | None) -> str | None:
-    """The Idempotency-Key, if any. `Rejected` BAD_ARGUMENT unless 1 to 200 printable ASCII characters."""
-    if text is not None and not (0 < len(text) <= 200 and text.isascii() and text.isprintable()):
-        raise Rejected(Reject.BAD_ARGUMENT, "Idempotency-Key must be 1 to 200 printable ASCII characters")
-    return text

@@ -7,6 +7,7 @@ name of ours with our port, an Origin must be our own, and everything of value n
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
@@ -50,7 +51,11 @@ def check_host(request: web.BaseRequest, hosts: Collection[str]) -> None:
     ``hosts`` are names (``localhost``, ``127.0.0.1``, ``[::1]``), good with the bound port, or ``name:port`` pairs,
     good as they stand (``node.example:443`` for a TLS proxy in front).
     """
-    host = request.headers.get("Host", "").lower()
+    given = request.headers.getall("Host", [""])
+    host = given[0].lower()
+    target = request.raw_path  # whole URLs are for proxies; one of another authority is not meant for us
+    if len(given) > 1 or not (target.startswith("/") or _authority(target) == host):
+        raise Denied(Deny.BAD_ORIGIN, "The request names another host than its Host header")
     name, ports = _split(host)
     if not any(f"{name}:{port}" in hosts or (name in hosts and port == _bound_port(request)) for port in ports):
         raise Denied(
@@ -61,6 +66,10 @@ def check_host(request: web.BaseRequest, hosts: Collection[str]) -> None:
     origin = request.headers.get("Origin")
     if origin is not None and origin.lower() not in {f"http://{host}", f"https://{host}"}:
         raise Denied(Deny.BAD_ORIGIN, f"Requests of pages from {origin!r} are refused")
+
+
+def _authority(url: str) -> str:
+    return re.split("[/?#]", url.partition("://")[2], maxsplit=1)[0].lower()
 
 
 def _split(host: str) -> tuple[str, tuple[int, ...]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aiohttp import web
+
 
 @dataclass(frozen=True)
 class ApiLimits:
@@ -17,3 +19,9 @@ class ApiLimits:
     topics: int = 32
     heartbeat_s: float = 15.0
     write_s: float = 30.0
+    connections: int = 128
+    idle_s: float = 10.0  # without a whole request: a deadline for its headers, and between two requests
+    linger_s: float = 1.0  # for what a refused request still sends, so that its answer is not lost
+
+
+LIMITS: web.AppKey[ApiLimits] = web.AppKey("limits", ApiLimits)

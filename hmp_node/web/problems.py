@@ -52,3 +52,21 @@ def answer(error: HmpError, *, status: int | None = None) -> web.Response:
     if response.status == 401:
         response.headers["WWW-Authenticate"] = 'Bearer realm="hmp_node"'
     return response
+
+
+def plain(error: web.HTTPException) -> web.Response:
+    """aiohttp's own refusals (no such route, wrong method, too large) in our shape."""
+    if error.status == 413:
+        return answer(Rejected(Reject.TOO_LARGE, "The body is larger than the API takes"))
+    if error.status == 404:
+        return answer(Rejected(Reject.NOT_FOUND, "There is nothing at this path"))
+    response = answer(Rejected(Reject.BAD_ARGUMENT, error.reason), status=error.status)
+    if "Allow" in error.headers:
+        response.headers["Allow"] = error.headers["Allow"]
+    return response
+
+
+def harden(response: web.StreamResponse) -> None:
+    """What every answer says to browsers and caches."""
+    response.headers.setdefault("Cache-Control", "no-store")
+    response.headers["X-Content-Type-Options"] = "nosniff"

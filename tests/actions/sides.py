@@ -86,11 +86,13 @@ class Side:
     async def due(self, did: str, *, after: int = 0, limit: int = 1000) -> list[tuple[int, str, VerifiedContainer]]:
         rows = await queries.answer(self.context, OutboxDue(did, after, limit))
         found = []
-        for number, container_did, raw in rows:
+        for number, container_did, raw, network in rows:
             assert isinstance(number, int)
             assert isinstance(container_did, str)
             assert isinstance(raw, bytes)
-            found.append((number, container_did, verify(parse_mesh(raw), now_us=self.clock())))
+            container = verify(parse_mesh(raw), now_us=self.clock())
+            assert network == container.network
+            found.append((number, container_did, container))
         return found
 
     def receipts(self) -> list[tuple[str, VerifiedContainer]]:

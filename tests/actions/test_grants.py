@@ -62,6 +62,15 @@ async def test_bad_grants(alice: Side, args: dict[str, Any], code: str) -> None:
     assert await table(alice) == FIRST
 
 
+async def test_an_unknown_kind_is_told_the_known_ones(alice: Side, bob: Side) -> None:
+    """A grant that nothing asks for would only look like one."""
+    with pytest.raises(HmpError) as caught:
+        await alice.do("grant.add", subject=bob.did, kind="bogus", direction="in", allow=False)
+    assert str(caught.value.code) == "bad_argument"
+    assert "notes, containers" in caught.value.message
+    assert await table(alice) == FIRST
+
+
 async def test_removing_what_is_not_there(alice: Side) -> None:
     with pytest.raises(HmpError) as caught:
         await alice.do("grant.remove", subject="tag:X", kind="notes", direction="in")

@@ -1,14 +1,16 @@
-"""Names, tags and addresses: what may be one, what it means, and what is never sent to."""
+"""Names and tags: what may be one, what it means, and what is never sent to."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from hmp_node.actions import addresses, names
+from hmp_node.actions import names
 from hmp_node.actions.actors import Llm
 from hmp_node.actions.context import Question
 from hmp_node.actions.words import WORDS, safety_words
-from hmp_node.errors import Reject, Rejected
+from hmp_node.errors import Failed, Failure, Reject, Rejected
 from hmp_node.mesh.events import DialAsked
 from hmp_node.wire.card import Card, encode
 from tests.actions.sides import Key, Side
@@ -55,75 +57,6 @@ def test_names_are_compared_folded() -> None:
 @pytest.mark.parametrize("tag", ["", " ", "a,b", "x" * 65, "a\nb", "a\u200bb"])
 def test_bad_tags(tag: str) -> None:
     assert names.clean_tag(tag) is None
-
-
-# --- addresses ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("127.0.0.1:1", "loopback"),
-        ("localhost:7440", "loopback"),
-        ("[::1]:7440", "loopback"),
-        ("[::ffff:127.0.0.1]:7440", "loopback"),
-        ("0.0.0.0:80", "loopback"),
-        ("10.1.2.3:7440", "private"),
-        ("192.168.1.9:7440", "private"),
-        ("169.254.169.254:80", "private"),
-        ("[fe80::1]:7440", "private"),
-        ("[fd00::1]:7440", "private"),
-        ("100.64.0.1:7440", "private"),
-        ("224.0.0.1:7440", "private"),
-        ("8.8.8.8:7440", "global"),
-        ("[2606:4700::1]:7440", "global"),
-        ("example.org:7440", "name"),
-        ("ws://example.org/mesh", "name"),
-        ("wss://8.8.8.8:443/a/b", "global"),
-    ],
-)
-def test_where_an_address_leads(text: str, kind: str) -> None:
-    assert addresses.reach(addresses.check(text)) == kind
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "host",
-        "host:0",
-        "host:65536",
-        "host:",
-        ":80",
-        "-host:80",
-        "ho st:80",
-        "http://host:80",
-        "ws://user@host",
-        "ws://host/?q=1",
-        "ws://host/#f",
-        "ws://host:99999",
-        "ws://",
-        "ws://ho st",
-        "[::1:80",
-        "[zz]:80",
-        "a" * 256 + ":80",
-        'host"x:80',
-    ],
-)
-def test_bad_addresses(text: str) -> None:
-    with pytest.raises(Rejected) as caught:
-        addresses.check(text)
-    assert caught.value.code is Reject.BAD_ADDRESS
-
-
-def test_near_addresses_are_kept_only_from_near() -> None:
-    near, lan, far = "127.0.0.1:7440", "192.168.1.9:7440", "8.8.8.8:7440"
-    keeps = {
-        arrival: [a for a in (near, lan, far) if addresses.may_keep(a, arrival)]
-        for arrival in ("localhost", "127.0.0.1", "192.168.1.4", "fe80::1", "9.9.9.9", "", "nonsense")
-    }
-    assert keeps["localhost"] == keeps["127.0.0.1"] == [near, lan, far]
-    assert keeps["192.168.1.4"] == keeps["fe80::1"] == [lan, far]
-    assert keeps["9.9.9.9"] == keeps[""] == keeps["nonsense"] == [far]
 
 
 # --- whom a text means ----------------------------------------------------------------------------------
@@ -206,12 +139,149 @@ async def test_one_peer_named_twice_gets_one_note(alice: Side, bob: Side) -> Non
 # --- safety words ---------------------------------------------------------------------------------------
 
 
-def test_both_sides_see_the_same_eight_words() -> None:
-    one, other, third = (Key(word).public for word in ("a", "b", "c"))
+def test_each_key_has_its_own_sixteen_words() -> None:
+    one, other = (Key(word).public for word in ("a", "b"))
     assert len(WORDS) == len(set(WORDS)) == 256
     assert all(word.isascii() and word.isalpha() and word.islower() and 3 <= len(word) <= 8 for word in WORDS)
-    assert safety_words(one, other) == safety_words(other, one)
-    assert len(safety_words(one, other)) == 8
-    assert safety_words(one, other) != safety_words(one, third)
-    shown = " ".join(safety_words(b"\0" * 32, b"\1" * 32))
-    assert shown == "engine donkey cabin curtain fiddle ocean owl coin", "both sides may run different versions"
+    assert len(safety_words(one)) == 16, "128 bits: two keys chosen at will do not have to agree with each other"
+    assert safety_words(one) != safety_words(other)
+    shown = " ".join(safety_words(b"\0" * 32))
+    assert shown.startswith("elbow alarm barrel palace banjo cattle couch organ autumn "), "on every version"
+    assert shown.endswith(" actor dolphin hotel pine cherry jelly cousin")
+
+
+# --- what reads like something else ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("*", "**", "*bob", "\uff0a", "-", "--", "-bob", "--json", "\u2013bob", "\uff0dbob", "\u2212"),
+        *("tag:Friend", "TAG:x", "tag:", "t\u0430g:Friend", "\uff54ag:x"),
+        *("DID:hmp:x", "d\u0456d:hmp:agent:x", "hmp\uff1ax", "\u3164", "\u2800", "\ufe0f\u034f"),
+    ],
+)
+async def test_a_name_reads_like_nothing_else(alice: Side, bob: Side, name: str) -> None:
+    with pytest.raises(Rejected) as caught:
+        await alice.do("peer.alias", name=name, did=bob.did)
+    assert caught.value.code is Reject.BAD_ARGUMENT
+    assert await alice.rows("SELECT name FROM aliases") == []
+
+
+async def test_a_bad_name_of_old_can_still_be_forgotten(alice: Side, bob: Side) -> None:
+    async def once(tx: object) -> None:
+        await tx.execute("INSERT INTO aliases VALUES ('-x', '-x', :did, '')", {"did": bob.did})  # type: ignore[attr-defined]
+
+    await alice.db.write(once)
+    await alice.do("peer.alias", name="-x")
+    assert await alice.rows("SELECT name FROM aliases") == []
+
+
+@pytest.mark.parametrize(
+    ("there", "new"),
+    [
+        ("bob", "b\u043eb"),
+        ("b\u043eb", "bob"),
+        ("BOB", "\u0412\u041e\u0412"),
+        ("bob", "\u0412\u041e\u0412"),
+        ("alice", "\u0430l\u0456\u0441\u0435"),
+        ("paco", "\u03c1\u03b1co"),
+        ("bob", "\uff42ob"),
+        ("bob", "b0b"),
+        ("lvan", "Ivan"),
+        ("bill", "bi1l"),
+        ("bob smith", "bob  smith"),
+        ("bob smith", "bob\u00a0smith"),
+        ("bob", "bob\ufe0f"),
+        ("bob", "b\u034fob"),
+        ("a-b", "a\u2010b"),
+    ],
+)
+async def test_a_name_that_looks_like_another_is_taken(alice: Side, bob: Side, there: str, new: str) -> None:
+    await alice.do("peer.alias", name=there, did=bob.did)
+    with pytest.raises(Rejected) as caught:
+        await alice.do("peer.alias", name=new, did=Key("eve").did)
+    assert caught.value.code is Reject.NAME_TAKEN
+    assert repr(there) in caught.value.message
+    assert bob.did in caught.value.message
+    await alice.do("peer.alias", name=there.upper(), did=bob.did)
+    assert [row[0] for row in await alice.rows("SELECT name FROM aliases")] == [names.fold(there)]
+
+
+async def test_names_that_look_different_stand_side_by_side(alice: Side) -> None:
+    for name in (
+        "bob",
+        "\u0431\u043e\u0431",
+        "b\u00f3b",
+        "bobb",
+        "\u0411\u043eris",
+        "ali",
+        "all",
+        "\U0001f680",
+        "node2",
+    ):
+        await alice.do("peer.alias", name=name, did=Key(name).did)
+
+
+# --- DIDs that hold no key, and our own -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "did",
+    [
+        *("did:hmp:agent:", "did:hmp:agent:x", "did:hmp:agent:bob", "did:hmp:agent:0OIl", "did:"),
+        *("did:hmp:agent:" + "1" * 31, "did:hmp:agent:" + "1" * 32, "did:hmp:agent:" + "1" * 33),
+        "did:hmp:agent:" + Key("bob").did.removeprefix("did:hmp:agent:")[:-1],
+        Key("bob").did + "1",
+        "did:hmp:container:" + "0" * 64,
+    ],
+)
+async def test_a_did_of_nobody_is_refused_at_once(alice: Side, did: str) -> None:
+    """Else the note would wait for ever for a key that cannot come."""
+    assert (await refused(alice, did)).code is Reject.BAD_ARGUMENT
+    for action, more in (("peer.alias", {"name": "x", "did": did}), ("peer.trust", {"peer": did, "tags": ["Friend"]})):
+        with pytest.raises(Rejected) as caught:
+            await alice.do(action, **more)
+        assert caught.value.code is Reject.BAD_ARGUMENT
+    assert await alice.rows("SELECT id FROM agent_peers") == []
+
+
+async def test_who_announced_himself_under_a_did_without_its_key_can_be_blocked(alice: Side) -> None:
+    async def pin(tx: object) -> None:
+        await tx.execute(  # type: ignore[attr-defined]
+            "INSERT INTO peer_keys (did, public_key, first_seen) VALUES ('did:hmp:agent:bob', :key, '')",
+            {"key": Key("bob").public},
+        )
+
+    await alice.db.write(pin)
+    await alice.do("peer.block", peer="did:hmp:agent:bob")
+    assert await alice.value("SELECT COUNT(*) FROM blocked") == 1
+
+
+async def test_this_node_is_told_that_it_means_itself(alice: Side) -> None:
+    way = "192.0.2.7:7440"
+
+    async def ask(question: Question, timeout_s: float) -> object:
+        raise Failed(Failure.PEER_UNREACHABLE, f"the peer cannot be reached: {way}: wrong_peer")
+
+    alice.context.ask = ask
+    means: tuple[tuple[str, dict[str, Any]], ...] = (
+        *(("note.send", {"to": [to], "text": "x"}) for to in (alice.did, encode(Card(alice.did, (way,))), way)),
+        *(("peer.join", {"where": where}) for where in (alice.did, encode(Card(alice.did, (way,))), way)),
+        *((name, {"peer": alice.did}) for name in ("peer.ping", "peer.verify", "peer.block", "node.doctor")),
+    )
+    for action, more in means:
+        with pytest.raises(Rejected) as caught:
+            await alice.do(action, **more)
+        assert (caught.value.code, caught.value.message) == (Reject.BAD_ARGUMENT, "that is this node itself")
+
+
+async def test_a_host_may_be_called_like_a_code(alice: Side) -> None:
+    async def ask(question: Question, timeout_s: float) -> object:
+        raise Failed(
+            Failure.PEER_UNREACHABLE, "the peer cannot be reached: wrong_peer:80: refused: nothing listens there"
+        )
+
+    alice.context.ask = ask
+    with pytest.raises(Failed):
+        await alice.do("peer.join", where="wrong_peer:80")

@@ -65,10 +65,34 @@ async def test_doctor_says_why_a_peer_is_out_of_reach_and_what_would_help(alice:
     assert found["last seen"].detail == "never"
 
 
+async def test_an_old_address_is_no_trouble_while_the_peer_is_connected(alice: Side, bob: Side) -> None:
+    state = "connected"
+
+    async def ask(question: Any, timeout_s: float) -> Any:
+        return (PeerStatus(bob.did, state, "192.0.2.2:1", 0.0, 0, None, ""),)
+
+    alice.context.ask = ask
+    await meet(alice, bob)
+    await alice.do("note.send", to=[encode(Card(bob.did, ("192.0.2.1:1",)))], text="x")
+    await alice.system("peer.unreached", did=bob.did, address="192.0.2.1:1", reason="refused")
+    diagnosis = await alice.do("node.doctor", peer=bob.did)
+    assert diagnosis.ok, "what is known of the peer is well"
+    assert any("refused" in found.detail and found.ok for found in diagnosis.findings if "192.0.2.1:1" in found.check)
+    state = "waiting"
+    wrong = {found.check for found in (await alice.do("node.doctor", peer=bob.did)).findings if not found.ok}
+    assert wrong == {"connection", "address 192.0.2.1:1"}
+
+
+async def test_doctor_says_of_a_stranger_that_it_is_one(alice: Side) -> None:
+    diagnosis = await alice.do("node.doctor", peer=Key("nobody").did)
+    assert not diagnosis.ok
+    assert "known" in {found.check for found in diagnosis.findings if not found.ok}
+
+
 async def test_doctor_looks_at_the_node(alice: Side) -> None:
     diagnosis = await alice.do("node.doctor")
     assert diagnosis.ok
-    assert {finding.check for finding in diagnosis.findings} == {"store", "peers", "outbox"}
+    assert {finding.check for finding in diagnosis.findings} == {"node", "log", "store", "peers", "outbox"}
     await alice.do("peer.alias", name="bob", did=Key("bob").did)
     diagnosis = await alice.do("node.doctor")
     assert not diagnosis.ok

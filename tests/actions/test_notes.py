@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hmp_node.actions.actors import Llm
+from hmp_node.actions.registry import REGISTRY
 from hmp_node.errors import HmpError, Reject, Rejected
 from hmp_node.store import notes
 from hmp_node.store.notes import split_links
@@ -165,3 +166,11 @@ async def test_filters_find_the_same_by_either_way(
     assert [note.text for note in await bob.inbox(quarantined=True, tag="even")] == ["stranger"]
     assert await bob.inbox(quarantined=True, tag="odd") == []
     assert [note.text for note in (await bob.do("note.list", tag="odd")).notes] == ["5", "3", "1"]
+
+
+def test_what_help_promises_of_deleting_and_blocking_is_so() -> None:
+    """The log keeps what was said until it is redacted, and a blocked peer is told that it is."""
+    for name in ("note.delete", "peer.purge"):
+        assert "the log keeps" in REGISTRY[name].help
+        assert "for good" not in REGISTRY[name].help
+    assert "answer nothing" not in REGISTRY["peer.block"].help

@@ -10,7 +10,8 @@ import pytest
 from hmp_node.actions import queries
 from hmp_node.errors import Reject, Rejected
 from hmp_node.mesh.events import OutboxDue
-from tests.actions.sides import Key, Side, bring_receipts, carry, meet
+from hmp_node.wire.container import Draft
+from tests.actions.sides import Key, Side, bring_receipts, carry, foreign, meet
 
 
 async def send(alice: Side, bob: Side, text: str = "x", **more: Any) -> str:
@@ -113,6 +114,37 @@ async def test_wait_for_several_waits_for_all(alice: Side, bob: Side) -> None:
     assert {row.state for row in waited.rows} == {"delivered", "failed"}
 
 
+async def test_a_note_without_a_container_is_waited_for_by_its_id(alice: Side, bob: Side) -> None:
+    """Until its recipient's key is known there is only a draft."""
+    did = "did:hmp:uuid-bob"
+    eve = await alice.do("note.send", to=[did, Key("eve").did], text="x")
+    sent = await alice.do("note.send", to=[did], text="x")
+    assert sent.container_did is None
+    assert not (await alice.do("note.wait", note_id=sent.note_id, timeout_s=0)).met
+    waiting = asyncio.ensure_future(alice.do("note.wait", note_id=sent.note_id, state="sent", timeout_s=20))
+    await asyncio.sleep(0.05)
+    await alice.take(foreign(bob, did, Draft("peer_announce", {"name": "bob"})), "peer.announced", by=did)
+    row = next(row for row in (await alice.do("note.outbox", limit=99)).rows if row.note_id == sent.note_id)
+    assert row.container_did is not None
+    assert not waiting.done()
+    await alice.system("outbox.sent", ids=[row.id])
+    waited = await asyncio.wait_for(waiting, 5)
+    assert [(row.recipient_did, row.state) for row in waited.rows] == [(did, "sent")]
+    both = await alice.do("note.wait", note_id=eve.note_id, timeout_s=0)
+    assert {row.recipient_did for row in both.rows} == {did, Key("eve").did}
+    assert alice.context.feed._watches == {}
+
+
+@pytest.mark.parametrize("args", [{}, {"note_id": 1, "container_did": "did:hmp:container:x"}])
+async def test_wait_takes_one_of_two(alice: Side, args: dict[str, Any]) -> None:
+    with pytest.raises(Rejected) as caught:
+        await alice.do("note.wait", **args)
+    assert caught.value.code is Reject.BAD_ARGUMENT
+    with pytest.raises(Rejected) as caught:
+        await alice.do("note.wait", note_id=999, timeout_s=0)
+    assert caught.value.code is Reject.NOT_FOUND
+
+
 # --- what the mesh and the clock report -----------------------------------------------------------------
 
 
@@ -140,6 +172,30 @@ async def test_a_temporary_refusal_is_tried_again_later(alice: Side, bob: Side) 
     assert await alice.due(bob.did) == []
     alice.clock.pass_s(61)
     assert len(await alice.due(bob.did)) == 1
+
+
+async def test_what_the_channel_may_not_carry_stays_queued_and_due_with_the_reason(alice: Side, bob: Side) -> None:
+    """Conformance 41: it waits for another channel, not for time."""
+    await meet(alice, bob)
+    did = await send(alice, bob, network="lan:192.0.2.0/24")
+    other = await send(alice, bob)
+    rows = await queries.answer(alice.context, OutboxDue(bob.did, 0, 9))
+    assert [row[3] for row in rows] == ["lan:192.0.2.0/24", ""]
+    async with alice.context.feed.subscribe() as events:
+        for _ in range(2):
+            await alice.system("outbox.withheld", ids=[1, 999], reason="out_of_scope")
+        await alice.system("outbox.sent", ids=[1])
+        told = [await anext(events), await anext(events)]
+    facts = [(event.data["container_did"], event.data["state"], event.data.get("reason")) for event in told]
+    assert facts == [(did, "queued", "out_of_scope"), (did, "sent", None)], "the same again is no news"
+    assert len(await alice.due(bob.did)) == 2
+    assert await alice.rows("SELECT state, reason FROM outbox ORDER BY id") == [("sent", None), ("queued", None)]
+    await alice.system("outbox.withheld", ids=[1, 2], reason="out_of_scope")
+    shown = {row.container_did: (row.state, row.reason) for row in (await alice.do("note.outbox")).rows}
+    assert shown == {did: ("sent", "out_of_scope"), other: ("queued", "out_of_scope")}
+    await carry(alice, bob)
+    await alice.system("outbox.withheld", ids=[1, 2], reason="out_of_scope")
+    assert await alice.rows("SELECT state, reason FROM outbox ORDER BY id") == [("delivered", None)] * 2
 
 
 async def test_expired_rows_are_logged_told_and_never_pushed(alice: Side, bob: Side) -> None:
@@ -174,8 +230,9 @@ async def test_due_is_oldest_first_after_a_cursor_and_mixes_states(alice: Side, 
     assert [row[0] for row in await alice.due(bob.did)] == [1, 2, 3, 4, 5, 6]
     assert [row[0] for row in await alice.due(bob.did, after=2, limit=3)] == [3, 4, 5]
     rows = await queries.answer(alice.context, OutboxDue(bob.did, 0, 1))
-    number_, did, raw = rows[0]
-    assert (number_, raw) == (1, await alice.value("SELECT raw FROM containers WHERE did = :did", {"did": did}))
+    number_, did, raw, network = rows[0]
+    stored = await alice.value("SELECT raw FROM containers WHERE did = :did", {"did": did})
+    assert (number_, raw, network) == (1, stored, "")
 
 
 async def test_due_reads_no_more_of_a_full_outbox_than_it_gives(alice: Side, bob: Side) -> None:

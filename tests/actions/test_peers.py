@@ -228,11 +228,15 @@ async def test_purge_in_several_bites(alice: Side, bob: Side, monkeypatch: pytes
 # --- verify, ping ---------------------------------------------------------------------------------------
 
 
-async def test_both_sides_see_the_same_safety_words(alice: Side, bob: Side) -> None:
+async def test_what_one_reads_aloud_the_other_has_before_him(alice: Side, bob: Side) -> None:
     hers = await alice.do("peer.verify", peer=bob.did)
     his = await bob.do("peer.verify", peer=alice.did)
-    assert hers.words == his.words
-    assert len(hers.words) == 8
+    assert (hers.mine, hers.theirs) == (his.theirs, his.mine)
+    assert len(hers.mine) == len(hers.theirs) == 16
+    between = Key("mallory")
+    seen = await alice.do("peer.verify", peer=between.did)
+    assert seen.mine == hers.mine, "whoever it is, she reads the same words"
+    assert seen.theirs != his.mine
     assert await refusal(alice, "peer.verify", peer="did:hmp:uuid-1") == "key_unknown"
 
 
@@ -242,6 +246,41 @@ async def test_ping_dials_what_is_known(alice: Side, bob: Side) -> None:
     pong = await alice.do("peer.ping", peer=bob.did, timeout_s=2)
     assert mesh.asked == [(PingAsked(0, bob.did, (WAY,)), 2)]
     assert pong.round_trip_ms == 12.346
+
+
+AHEAD = f"did:x cannot be reached: {WAY}: bye:future_timestamp"
+ELSEWHERE = f"the peer cannot be reached: {WAY}: wrong_network: it speaks hmp.v5.lab, we speak hmp.v5.main"
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (AHEAD, ["300 s", "limits.skew_us", "check the time on both machines"]),
+        (f"the peer cannot be reached: {WAY}: future_timestamp; x:1: refused: no", ["300 s", "limits.skew_us"]),
+        (ELSEWHERE, ["network 'lab'", "network 'main'", "node.network"]),
+        (
+            f"the peer cannot be reached: {WAY}: wrong_network: status 400",
+            ["another network", "'main'", "node.network"],
+        ),
+        (ELSEWHERE.replace("v5.lab", "v6.main"), ["version v6", "v5", "newer software"]),
+    ],
+)
+async def test_what_would_help_is_said_with_why_there_is_no_way(
+    alice: Side, bob: Side, said: str, told: list[str]
+) -> None:
+    alice.context.ask = Mesh(Failed(Failure.PEER_UNREACHABLE, said))
+    for name, args in (
+        ("peer.join", {"where": WAY}),
+        ("peer.ping", {"peer": bob.did}),
+        ("note.send", {"to": [WAY], "text": "x"}),
+    ):
+        with pytest.raises(Failed) as caught:
+            await alice.do(name, **args)
+        assert caught.value.code is Failure.PEER_UNREACHABLE
+        assert [word for word in told if word not in str(caught.value)] == []
+    joined = await alice.do("peer.join", where=encode(Card(bob.did, (WAY,))))
+    assert not joined.reachable
+    assert [word for word in told if word not in joined.reason] == []
 
 
 # --- whom to dial ---------------------------------------------------------------------------------------

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from hmp_node.actions import send
+from hmp_node.actions import queries, send
 from hmp_node.actions.actors import Llm, Mcp, User
 from hmp_node.errors import Denied, Deny, HmpError, Reject, Rejected
-from hmp_node.mesh.events import OutboxChanged
+from hmp_node.mesh.events import OutboxChanged, OutboxDue
 from hmp_node.store.database import Tx
 from hmp_node.wire.container import Draft, load_verified, open_payload
 from hmp_node.wire.limits import Limits
@@ -247,6 +247,18 @@ async def test_of_several_only_the_one_without_a_key_waits(alice: Side, bob: Sid
     assert rows == [(bob.did, sent.container_did, None), (FOREIGN, None, "key_unknown")]
     raw = await alice.value("SELECT raw FROM containers WHERE did = :did", {"did": sent.container_did})
     assert load_verified(raw).recipients == (bob.did,)
+
+
+async def test_a_draft_keeps_its_scope(alice: Side, bob: Side) -> None:
+    """Conformance 41: the mesh is told the scope of the container it became."""
+    sent = await alice.do("note.send", to=[bob.did, FOREIGN], text="near", network="lan:192.0.2.0/24")
+    assert sent.container_did is not None
+    assert await alice.rows("SELECT network FROM outbox") == [("lan:192.0.2.0/24",)] * 2
+    await alice.take(foreign(bob, FOREIGN, Draft("peer_announce", {"capabilities": ["notes"]})), "peer.announced")
+    rows = await queries.answer(alice.context, OutboxDue(FOREIGN, 0, 9))
+    assert [row[3] for row in rows] == ["lan:192.0.2.0/24"]
+    ((_, _, container),) = await alice.due(FOREIGN)
+    assert container.network == "lan:192.0.2.0/24"
 
 
 async def test_a_waiting_draft_survives_a_restart(tmp_path: Path, bob: Side) -> None:

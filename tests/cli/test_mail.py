@@ -84,7 +84,7 @@ def test_bad_standard_input_is_told(
 ) -> None:
     stdin(monkeypatch, data)
     done = cli("send", "bob", "-", "--json")
-    assert (done.code, done.value["error"]["code"]) == (1, code)
+    assert (done.code, done.value["error"]["code"]) == (2, code)
     assert not node.asked
 
 
@@ -97,7 +97,7 @@ def test_send_waits_for_a_state(cli: Cli, node: Scripted) -> None:
     node.answers["note.wait"] = waited(True, row(1, "delivered"), row(2, "read", EVE))
     done = cli("send", "bob", EVE, "x", "--wait", "delivered", "--timeout", "5")
     assert (done.code, done.out) == (0, f"delivered to bob ({BOB})\nread to {EVE}\n")
-    assert node.args("note.wait") == {"container_did": CONTAINER, "state": "delivered", "timeout_s": 5.0}
+    assert node.args("note.wait") == {"note_id": 7, "state": "delivered", "timeout_s": 5.0}
 
 
 def test_send_whose_time_runs_out_is_5_with_what_is_known(cli: Cli, node: Scripted) -> None:
@@ -123,13 +123,14 @@ def test_send_that_can_never_arrive_is_1_with_the_reason(cli: Cli, node: Scripte
 
 def test_send_to_somebody_whose_key_is_unknown_does_not_claim_to_have_waited(cli: Cli, node: Scripted) -> None:
     node.answers["note.send"] = Sent(7, None, [SentTo(EVE, None, "queued", "key_unknown")])
+    node.answers["note.wait"] = waited(False, row(1, "queued", EVE, reason="key_unknown"))
     done = cli("send", EVE, "x", "--wait", "sent")
     assert (done.code, done.out) == (5, f"queued to {EVE}: key_unknown\n")
     assert "key" in done.err
     node.answers["note.send"] = Sent(
         7, CONTAINER, [SentTo(BOB, "bob", "queued"), SentTo(EVE, None, "queued", "key_unknown")]
     )
-    node.answers["note.wait"] = waited(True, row(1, "delivered"))
+    node.answers["note.wait"] = waited(False, row(1, "delivered"), row(2, "queued", EVE, reason="key_unknown"))
     assert cli("send", "bob", EVE, "x", "--wait", "sent").code == 5
 
 

@@ -20,7 +20,7 @@ from hmp_node.cli.main import cli as root
 from hmp_node.cli.main import exit_code
 from hmp_node.cli.verb import Verb, Verbs
 from hmp_node.client import rebuild
-from hmp_node.errors import Denied, Deny, Failed, Failure
+from hmp_node.errors import Denied, Deny, Failed, Failure, Reject, Rejected
 from tests.cli.conftest import Cli
 from tests.cli.scripted import Scripted, note
 
@@ -121,6 +121,12 @@ def test_no_words_is_usage() -> None:
         ["alias", "bob"],
         ["inbox", "--limit", "0"],
         ["--nonsense"],
+        ["send", "bob", "x", "--timeout", "nan"],
+        ["send", "bob", "x", "--timeout", "inf"],
+        ["ping", "bob", "--timeout", "nan"],
+        ["join", "bob", "--timeout", "-inf"],
+        ["do", "x", "--timeout", "NaN"],
+        ["--home", "", "status"],
     ],
 )
 def test_wrong_words_are_usage_with_and_without_json(cli: Cli, words: list[str]) -> None:
@@ -143,7 +149,14 @@ def test_wrong_words_are_usage_with_and_without_json(cli: Cli, words: list[str])
         ("bad_token", 4),
         ("bad_argument", 2),
         ("unknown_action", 2),
+        ("too_large", 2),
+        ("bad_string", 2),
+        ("key_reused", 2),
+        ("bad_card", 2),
         ("not_found", 1),
+        ("ambiguous_name", 1),
+        ("unknown_name", 1),
+        ("bad_config", 1),
         ("disk_full", 1),
         ("peer_unreachable", 1),
         ("home_locked", 1),
@@ -157,7 +170,7 @@ def test_a_typed_error_is_told_on_stderr_and_with_json_on_stdout(cli: Cli, node:
     node.answers["peer.block"] = Denied(Deny.NO_CAPABILITY, "not\nyou \x1b[31m", remedy="ask the owner")
     done = cli("block", "bob")
     assert (done.code, done.out) == (4, "")
-    assert done.err == "error: not\\nyou \\x1b[31m (no_capability): ask the owner\n"
+    assert done.err == "error: not\n  you \\x1b[31m (no_capability): ask the owner\n"
     done = cli("block", "bob", "--json")
     assert done.code == 4
     told = {"code": "no_capability", "message": "not\nyou \x1b[31m", "remedy": "ask the owner"}
@@ -244,7 +257,7 @@ def test_words_that_are_not_text_are_refused(home: Path, node: Scripted) -> None
         check=False,
         env=environment(LANG="C.UTF-8"),
     )
-    assert (done.returncode, json.loads(done.stdout)["error"]["code"]) == (1, "bad_string")
+    assert (done.returncode, json.loads(done.stdout)["error"]["code"]) == (2, "bad_string")
     assert not node.asked
 
 
@@ -260,3 +273,75 @@ def test_a_reader_that_goes_away_is_no_error(home: Path, node: Scripted, words: 
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize("key", ["a\nb", "ключ", "", "x" * 120_000, "a\x7f"])
+@pytest.mark.parametrize("words", [["send", "bob", "x"], ["notes", "add", "x"], ["do", "note.add"]])
+def test_a_key_that_is_none_is_usage(cli: Cli, node: Scripted, words: list[str], key: str) -> None:
+    done = cli(*words, "--key", key, "--json")
+    assert (done.code, done.value["error"]["code"], len(done.err) < 400) == (2, "bad_argument", True)
+    assert not node.asked
+
+
+def test_an_action_with_an_endless_name_is_usage(cli: Cli, node: Scripted) -> None:
+    done = cli("do", "x" * 120_000, "--json")
+    assert (done.code, done.value["error"]["code"], len(done.err) < 400) == (2, "unknown_action", True)
+
+
+def test_the_exit_codes_are_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "exit-codes.md").read_text(encoding="utf-8")
+    usage = next(line for line in page.splitlines() if line.endswith("| 2 |"))
+    for code in [*Reject, *Deny, *Failure]:
+        exits = exit_code(rebuild(str(code), "x"))
+        assert (f"`{code}`" in usage) == (exits == 2), code
+        assert exits == 1 or f"`{code}`" in page, code
+
+
+OUTPUTS = [["inbox"], ["inbox", "--json"], ["--help"], ["send", "--help"], ["--version"]]
+
+
+@pytest.mark.parametrize("words", OUTPUTS)
+def test_a_full_output_is_told_in_one_line(home: Path, node: Scripted, words: list[str]) -> None:
+    from hmp_node.actions.note import NotePage
+
+    node.answers["note.inbox"] = NotePage([note(1)], more=False)
+    with Path("/dev/full").open("wb") as full:
+        command = [sys.executable, "-m", "hmp_node", "--home", str(home), *words]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=20, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"error: Standard output cannot be written: No space left on device (disk_full)")
+    assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", ">/dev/full 2>/dev/full"])
+@pytest.mark.parametrize("words", ["inbox", "inbox --json", "nonsense --json"])
+def test_a_closed_output_is_told_in_one_line(home: Path, node: Scripted, closed: str, words: str) -> None:
+    from hmp_node.actions.note import NotePage
+
+    node.answers["note.inbox"] = NotePage([note(1)], more=False)
+    line = f"exec {shlex.quote(sys.executable)} -m hmp_node --home {shlex.quote(str(home))} {words} {closed}"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, timeout=20, check=False)
+    assert done.returncode == (2 if "nonsense" in words else 1)
+    assert done.stdout == b""
+    assert done.stderr.count(b"\n") == (0 if "2>" in closed else 1)
+
+
+def test_a_ready_line_that_nobody_can_read_ends_the_node_without_a_traceback(tmp_path: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        command = [sys.executable, "-m", "hmp_node", "--home", str(tmp_path / "n"), "run", "--listen", "127.0.0.1:0"]
+        done = subprocess.run(
+            [*command, "--api", "127.0.0.1:0"], stdout=full, stderr=subprocess.PIPE, timeout=20, check=False
+        )
+    assert done.returncode == 1
+    assert b"error: Standard output cannot be written" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_message_of_several_lines_is_read_as_such(cli: Cli, node: Scripted) -> None:
+    node.answers["peer.list"] = Rejected(Reject.BAD_CONFIG, 'not YAML:\n  in "node.yaml", line 1\nerror: forged')
+    done = cli("peers")
+    assert done.err.splitlines() == [
+        "error: not YAML:",
+        '    in "node.yaml", line 1',
+        "  error: forged (bad_config)",
+    ]

@@ -66,15 +66,29 @@ def test_id_and_its_qr_code(cli: Cli, node: Scripted) -> None:
 
 
 def test_doctor_exits_1_with_remedies_when_something_is_wrong(cli: Cli, node: Scripted) -> None:
-    bad = Finding("addresses", ok=False, detail="none known", remedy="join it")
+    bad = Finding("connection", ok=False, detail="none", remedy="wait")
     node.answers["node.doctor"] = [
         Diagnosis(False, [Finding("store", ok=True, detail="fine"), bad]),
         Diagnosis(True, []),
     ]
     done = cli("doctor", "bob")
-    assert (done.code, done.out) == (1, "ok   store: fine\nBAD  addresses: none known\n     join it\n")
+    assert (done.code, done.out) == (1, "ok   store: fine\nBAD  connection: none\n     wait\n")
     assert node.args("node.doctor") == {"peer": "bob"}
     assert cli("doctor").code == 0
+
+
+def test_doctor_of_a_peer_in_reach_exits_0_whatever_its_old_addresses_did(cli: Cli, node: Scripted) -> None:
+    stale = Finding("address ws://192.0.2.7:7440/hmp", ok=False, detail="refused", remedy="is it still right?")
+    none = Finding("addresses", ok=False, detail="0 known", remedy="join it")
+    for found, code in (([stale, none], 0), ([stale, Finding("blocked", ok=False, detail="by you")], 1)):
+        node.answers["node.doctor"] = Diagnosis(False, found)
+        done = cli("doctor", "bob")
+        assert (done.code, done.out.splitlines()[0]) == (code, "warn address ws://192.0.2.7:7440/hmp: refused")
+
+
+def test_a_backup_to_no_path_is_told(cli: Cli, home: Path) -> None:
+    done = cli("backup", "x" * 120_000)
+    assert (done.code, len(done.err) < 400, "bad_argument" in done.err) == (2, True, True)
 
 
 def test_backup_goes_to_the_absolute_path(
@@ -125,12 +139,12 @@ def test_log_verify_names_the_damage_and_exits_1(cli: Cli, node: Scripted) -> No
     broken = LogReport(False, 12, 1, 2, damage, 1, redactions)
     node.answers["log.verify"] = [REPORT, broken, broken]
     done = cli("log", "verify")
-    assert (done.code, done.out) == (0, "12 rows, 1 chains, 0 redacted: nothing was changed\n")
+    assert (done.code, done.out) == (0, "12 rows, 1 chain, 0 redacted: nothing was changed\n")
     done = cli("log", "verify")
     assert (done.code, done.out.splitlines()) == (
         1,
         [
-            "12 rows, 1 chains, 1 redacted: DAMAGED in 2 places",
+            "12 rows, 1 chain, 1 redacted: DAMAGED in 2 places",
             "  edited (chain_id c1, seq 3, id 5, hash ab): content does not match",
             "  cut (chain_id c1): the tail is gone\\x1b",
             "  redacted (chain_id c1, seq 4, id 6, hash cd): by its owner",
@@ -138,6 +152,11 @@ def test_log_verify_names_the_damage_and_exits_1(cli: Cli, node: Scripted) -> No
     )
     done = cli("log", "verify", "--json")
     assert (done.code, done.value["damage"][0]["kind"]) == (1, "edited")
+
+
+def test_log_verify_counts_and_places_in_plain_words(cli: Cli, node: Scripted) -> None:
+    node.answers["log.verify"] = LogReport(False, 1, 2, 1, [Damage("edited", None, None, None, None, "x")], 0, [])
+    assert cli("log", "verify").out == "1 row, 2 chains, 0 redacted: DAMAGED in 1 place\n  edited: x\n"
 
 
 def test_log_redact_works_on_the_stopped_home(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,8 +124,8 @@ def test_the_other_verbs_pass_their_words_on(cli: Cli, node: Scripted) -> None:
 
 
 def test_verify_prints_the_words_to_read_aloud(cli: Cli, node: Scripted) -> None:
-    node.answers["peer.verify"] = SafetyWords(BOB, ["acid", "acorn", "actor"])
-    assert cli("verify", "bob").out == "acid acorn actor\n"
+    node.answers["peer.verify"] = SafetyWords(BOB, ["acid", "acorn"], ["actor", "adult"])
+    assert cli("verify", "bob").out == "read aloud: acid acorn\nmust hear:  actor adult\n"
 
 
 def test_grants_are_a_table(cli: Cli, node: Scripted) -> None:

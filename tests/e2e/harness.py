@@ -152,6 +152,15 @@ class Node:
         self.kill()
 
 
+def report(name: str, figures: dict[str, Any]) -> None:
+    """Print the figures of a long run, and keep them where ``TEST_REPORTS`` says."""
+    text = json.dumps({"run": name, **figures}, indent=1)
+    print(text)
+    if folder := os.environ.get("TEST_REPORTS"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        (Path(folder) / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+
+
 def rows(home: Path, sql: str, *values: Any) -> list[tuple[Any, ...]]:
     """Rows of a home's store, read only."""
     with closing(sqlite3.connect(f"file:{home}/node.db?mode=ro", uri=True)) as database:

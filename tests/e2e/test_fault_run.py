@@ -22,7 +22,7 @@ import pytest
 
 from hmp_node.client import Client
 from hmp_node.errors import HmpError
-from tests.e2e.harness import ROOT, Node, environment, hmp_node, rows, wait_for
+from tests.e2e.harness import ROOT, Node, environment, hmp_node, report, rows, wait_for
 
 POINTS = [
     "store.before_commit",
@@ -159,19 +159,16 @@ def _check(homes: dict[str, Path], sender: Sender, notes: int) -> None:
         assert checked.returncode == 0, checked.stdout
 
 
-def report(died: collections.Counter[str], notes: int, seed: int) -> None:
-    print(json.dumps({"run": "fault", "seed": seed, "notes": notes, "kills": sum(died.values()), "died_at": died}))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [20261130, None])
 def test_notes_survive_kills_at_named_commit_points(tmp_path: Path, seed: int | None) -> None:
     seed = seed if seed is not None else int.from_bytes(os.urandom(4), "big")
     print("seed", seed)
-    report(fault_run(tmp_path, notes=200, kills=16, seed=seed), 200, seed)
+    print(json.dumps(fault_run(tmp_path, notes=200, kills=16, seed=seed)))
 
 
 @pytest.mark.long
 def test_two_thousand_notes_and_a_hundred_kills(tmp_path: Path) -> None:
     seed = int(os.environ.get("HMP_TEST_SEED", "20261130"))
-    report(fault_run(tmp_path, notes=2000, kills=100, seed=seed), 2000, seed)
+    died = fault_run(tmp_path, notes=2000, kills=100, seed=seed)
+    report("fault", {"seed": seed, "notes": 2000, "kills": sum(died.values()), "died_at": died})

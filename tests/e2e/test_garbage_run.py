@@ -20,7 +20,7 @@ from hmp_node.wire.frames import Channel, Containers, cut, encode
 from hmp_node.wire.limits import Limits
 from hmp_node.wire.text import container_did
 from tests.bench.common import process
-from tests.e2e.harness import Node
+from tests.e2e.harness import Node, report
 from tests.net.stranger import Stranger, stranger
 from tests.net.world import NETWORK, Keys
 
@@ -195,7 +195,6 @@ async def garbage(node: Node, count: int, seed: int) -> dict[str, Any]:
         rss.append(process(node.process.pid)["rss_mib"])
     status = await asyncio.to_thread(node.call, "node.status")
     return {
-        "run": "garbage",
         "seed": seed,
         "sent": fuzzer.sent,
         "seconds": round(time.monotonic() - began),
@@ -212,14 +211,14 @@ def _settled(node: Node) -> float:
 
 def run(folder: Path, count: int, seed: int) -> None:
     with Node(folder / "node", env=OPEN) as node:
-        report = asyncio.run(garbage(node, count, seed))
-        print(json.dumps(report))
-        assert all(sent >= count // 3 for sent in report["sent"].values())
-        assert report["faults"] == 0
-        assert all(job["restarts"] == 0 for job in report["jobs"].values())
-        assert report["rss_mib"][-1] < report["rss_mib"][1] + 25, "memory grows"
-        assert sum(report["rejects"].values()) > count // 3
-        assert len(report["rejects"]) > 12
+        figures = asyncio.run(garbage(node, count, seed))
+        report(f"garbage-{count}", figures)
+        assert all(sent >= count // 3 for sent in figures["sent"].values())
+        assert figures["faults"] == 0
+        assert all(job["restarts"] == 0 for job in figures["jobs"].values())
+        assert figures["rss_mib"][-1] < figures["rss_mib"][1] + 25, "memory grows"
+        assert sum(figures["rejects"].values()) > count // 3
+        assert len(figures["rejects"]) > 12
         assert node.process.poll() is None
         assert "Traceback" not in node.stderr()
         assert "Traceback" not in (folder / "node" / "logs" / "node.log").read_text(encoding="utf-8")

@@ -39,6 +39,53 @@ def test_init_never_overwrites(tmp_path: Path) -> None:
         assert node.cli("status")["node"]["name"] == "Ада"
 
 
+def test_init_makes_a_whole_home(tmp_path: Path) -> None:
+    assert hmp_node(tmp_path / "home", "init").returncode == 0
+    assert hmp_node(tmp_path / "home", "id").returncode == 0
+    refused = hmp_node(tmp_path / "home", "init")
+    assert (refused.returncode, "home_exists" in refused.stderr) == (1, True)
+    bad = hmp_node(tmp_path / "other", "init", "--name", "\x1b[31mred")
+    assert bad.returncode == 2
+    assert not (tmp_path / "other" / "identity.key").exists()
+
+
+def test_a_store_is_not_given_to_another_identity(tmp_path: Path) -> None:
+    for name in ("home", "other"):
+        assert hmp_node(tmp_path / name, "init").returncode == 0
+    key = tmp_path / "home" / "identity.key"
+    own = key.read_bytes()
+    key.write_bytes((tmp_path / "other" / "identity.key").read_bytes())
+    swapped = hmp_node(tmp_path / "home", "run", timeout=20)
+    assert (swapped.returncode, "home_mismatch" in swapped.stderr) == (1, True)
+    key.unlink()
+    lost = hmp_node(tmp_path / "home", "run", timeout=20)
+    assert (lost.returncode, "key_missing" in lost.stderr) == (1, True)
+    assert not key.exists()
+    key.write_bytes(own)
+    key.chmod(0o600)
+    with Node(tmp_path / "home") as node:
+        assert node.cli("id")["did"] == node.did
+
+
+def test_a_token_that_others_could_read_is_made_anew(tmp_path: Path) -> None:
+    assert hmp_node(tmp_path / "home", "init").returncode == 0
+    token = tmp_path / "home" / "api.token"
+    for spoil in (lambda: token.chmod(0o644), lambda: token.write_text("ключ"), lambda: token.write_text("")):
+        before = token.read_bytes()
+        spoil()
+        with Node(tmp_path / "home") as node:
+            assert node.cli("id")["did"] == node.did
+        assert token.read_bytes() != before
+        assert token.stat().st_mode & 0o077 == 0
+
+
+def test_a_network_that_cannot_be_ends_the_process(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "node.yaml").write_text('node: {network: "Bad Net!"}\n')
+    refused = hmp_node(tmp_path / "home", "run", timeout=20)
+    assert (refused.returncode, "bad_config" in refused.stderr) == (1, True)
+
+
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -82,10 +82,10 @@ class Person:
         return self._key.sign(data).signature
 
     def container(
-        self, cls: str, payload: dict[str, Any], to: tuple[str, ...] = (), now_us: int = EPOCH_US
+        self, cls: str, payload: dict[str, Any], to: tuple[str, ...] = (), now_us: int = EPOCH_US, network: str = ""
     ) -> VerifiedContainer:
         return build(
-            Draft(cls=cls, payload=payload, recipients=to, compress=False),
+            Draft(cls=cls, payload=payload, recipients=to, network=network, compress=False),
             sender=self.did,
             public_key=self.public_key,
             timestamp=time_text(now_us),
@@ -99,9 +99,11 @@ class Person:
     def announce(self, now_us: int = EPOCH_US, **more: Any) -> VerifiedContainer:
         return self.container("peer_announce", {"name": self.name, **more}, now_us=now_us)
 
-    def note(self, to: Person | str, text: str = "hello", now_us: int = EPOCH_US) -> VerifiedContainer:
+    def note(
+        self, to: Person | str, text: str = "hello", now_us: int = EPOCH_US, network: str = ""
+    ) -> VerifiedContainer:
         did = to if isinstance(to, str) else to.did
-        return self.container("note", {"text": text}, (did,), now_us)
+        return self.container("note", {"text": text}, (did,), now_us, network)
 
     def receipt(self, to: Person | str, dids: Iterable[str], now_us: int = EPOCH_US) -> VerifiedContainer:
         items = [{"did": did, "state": "delivered"} for did in dids]
@@ -184,13 +186,19 @@ class Bench:
     # --- a peer at the other end ---
 
     def shake(
-        self, peer: Person, *, dialled: str | None = None, want: str | None = None, conn: int | None = None
+        self,
+        peer: Person,
+        *,
+        dialled: str | None = None,
+        want: str | None = None,
+        conn: int | None = None,
+        arrival: str = "127.0.0.1",
     ) -> tuple[int, list[Effect]]:
         """Open a connection and shake hands: inbound, or dialled at an address. Gives its number and the effects."""
         conn = self.conn() if conn is None else conn
         theirs = Introduction(peer.myself(), initiator=dialled is None, want=None, ephemeral=ephemerals(conn)())
         address = dialled or f"in:{peer.name}"
-        effects = self.do(Opened(conn, dialled is not None, address, "127.0.0.1", want))
+        effects = self.do(Opened(conn, dialled is not None, address, arrival, want))
         first = theirs.begin()
         if first is not None:
             effects += self.do(HandshakeReceived(conn, first))
@@ -210,9 +218,10 @@ class Bench:
         want: str | None = None,
         error: HmpError | None = None,
         announcement: VerifiedContainer | None = None,
+        arrival: str = "127.0.0.1",
     ) -> int:
         """Bring a channel with the peer up, the store agreeing unless ``error``; gives its number."""
-        conn, _ = self.shake(peer, dialled=dialled, want=want)
+        conn, _ = self.shake(peer, dialled=dialled, want=want, arrival=arrival)
         effects = self.do(ContainersReceived(conn, (announcement or peer.announce(),)))
         for perform in of(effects, Perform):
             self.do(Performed(perform.id, error))

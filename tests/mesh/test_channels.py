@@ -81,7 +81,7 @@ def test_two_names_of_one_key_are_one_peer_and_two_keys_of_one_name_are_not() ->
     # What waits for the name goes to its new holder, and only there.
     read = [read for read in outbox_reads(bench.effects) if read.query.recipient == "did:hmp:x"][-1]  # type: ignore[union-attr]
     note = bench.me.note("did:hmp:x")
-    effects = bench.do(RowsRead(read.id, ((1, note.did, note.to_mesh()),)))
+    effects = bench.do(RowsRead(read.id, ((1, note.did, note.to_mesh(), ""),)))
     assert sent(effects, third) == [note.to_mesh()]
     assert sent(effects) == [note.to_mesh()]
 
@@ -167,7 +167,7 @@ def test_nothing_is_left_of_peers_that_came_and_went(cycles: int) -> None:
             (read,) = outbox_reads(bench.effects)
             note = bench.me.note(peer)
             if kind == 4:
-                bench.do(RowsRead(read.id, ((n + 1, note.did, note.to_mesh()),)))
+                bench.do(RowsRead(read.id, ((n + 1, note.did, note.to_mesh(), ""),)))
             assert performs(bench.receive(conn, peer.note(bench.me)), "note.receive")
         bench.do(Closed(conn, "lost"))
         bench.wait(0.5)

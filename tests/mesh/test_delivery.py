@@ -46,12 +46,14 @@ class Outbox:
     reads: list[OutboxDue] = field(default_factory=list)
     peer: Person = BOB
     answering: bool = True
+    newest: int = 0  # the highest number given: none is given twice
 
-    def add(self, count: int, size: int = 5) -> list[VerifiedContainer]:
+    def add(self, count: int, size: int = 5, network: str = "") -> list[VerifiedContainer]:
         made = []
         for _ in range(count):
-            note = self.bench.me.note(self.peer, "x" * size)
-            self.rows[max(self.rows, default=0) + 1] = note
+            note = self.bench.me.note(self.peer, "x" * size, network=network)
+            self.newest = max(self.newest, *self.rows, 0) + 1
+            self.rows[self.newest] = note
             made.append(note)
         return made
 
@@ -70,13 +72,13 @@ class Outbox:
                 effects += self.bench.frame(effect.conn, Pong(effect.frame.number))
         return effects
 
-    def answer(self, query: OutboxDue) -> tuple[tuple[int, str, bytes], ...]:
+    def answer(self, query: OutboxDue) -> tuple[tuple[int, str, bytes, str], ...]:
         due = [row for row in sorted(self.rows) if row > query.after][: query.limit]
-        return tuple((row, self.rows[row].did, self.rows[row].to_mesh()) for row in due)
+        return tuple((row, self.rows[row].did, self.rows[row].to_mesh(), self.rows[row].network) for row in due)
 
-    def connect(self) -> int:
+    def connect(self, arrival: str = "127.0.0.1") -> int:
         before = len(self.bench.effects)
-        conn = self.bench.connect(self.peer)
+        conn = self.bench.connect(self.peer, arrival=arrival)
         self.run(self.bench.effects[before:])
         return conn
 
@@ -290,6 +292,29 @@ def test_a_refusal_of_something_else_is_ignored() -> None:
     assert box.bench.frame(stranger, Refused(box.rows[1].did, "busy", temporary=False)) == [], "not its note"
 
 
+def test_a_note_of_a_wrong_clock_waits_by_itself_and_says_why() -> None:
+    box = Outbox(Bench())
+    notes = box.add(2)
+    conn = box.connect()
+    effects = box.bench.frame(conn, Refused(notes[0].did, "future_timestamp", temporary=True))
+    (perform,) = performs(effects, "outbox.failed")
+    assert isinstance(perform.argument, dict)
+    assert (perform.argument["reason"], perform.argument["temporary"]) == ("future_timestamp", True)
+    assert box.in_flight == 1
+    (more,) = box.add(1)
+    assert more.to_mesh() in sent(box.changed()), "what is behind it goes on"
+
+
+def test_a_refusal_for_now_is_shown_in_the_outbox() -> None:
+    box = Outbox(Bench())
+    (note,) = box.add(1)
+    conn = box.connect()
+    effects = box.bench.frame(conn, Refused(note.did, "disk_full", temporary=True))
+    (perform,) = performs(effects, "outbox.withheld")
+    assert isinstance(perform.argument, dict)
+    assert perform.argument["reason"] == "disk_full"
+
+
 def test_a_refusal_for_now_backs_off_and_then_tries_again_from_the_oldest() -> None:
     box = Outbox(Bench())
     notes = box.add(3)
@@ -393,6 +418,136 @@ def test_a_read_the_store_never_answers_is_asked_again() -> None:
         box.bench.receive(conn, BOB.note(box.bench.me))
     assert len(outbox_reads(box.bench.effects)) == 2
     assert box.bench.mesh._board.reading == 2, "this one and the peers to dial"
+
+
+# --- scopes: container.md 10, conformance 41 ------------------------------------------------------------
+
+
+def withheld(effects: list[Effect]) -> list[int]:
+    """The rows that the store was told of, as often as it was told."""
+    rows: list[int] = []
+    for perform in performs(effects, "outbox.withheld"):
+        assert isinstance(perform.argument, dict)
+        assert (perform.actor, perform.argument["reason"]) == ("system", "out_of_scope")
+        rows += perform.argument["ids"]
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("network", "arrival", "goes"),
+    [
+        ("", "global", True),
+        ("localhost", "localhost", True),
+        ("localhost", "127.0.5.1", True),
+        ("localhost", "192.0.2.7", False),
+        ("localhost", "global", False),
+        ("lan:192.0.2.0/24", "192.0.2.7", True),
+        ("lan:192.0.2.1", "192.0.2.7", True),
+        ("lan:192.0.2.0/24", "198.51.100.7", False),
+        ("lan:192.0.2.0/24", "localhost", False),
+        ("lan:192.0.2.0/24", "global", False),
+        ("lan:0.0.0.0/0", "global", False),
+        ("lan:fe80::/64", "fe80::1", True),
+        ("lan:fe80::/64", "fe80:0:0:1::1", False),
+    ],
+)
+def test_conformance_41_a_scoped_note_goes_only_where_its_scope_reaches(network: str, arrival: str, goes: bool) -> None:
+    box = Outbox(Bench())
+    (note,) = box.add(1, network=network)
+    conn = box.connect(arrival)
+    assert sent(box.bench.effects, conn)[1:] == ([note.to_mesh()] if goes else [])
+    assert withheld(box.bench.effects) == ([] if goes else [1])
+
+
+def test_what_may_not_go_holds_up_nothing_is_told_once_and_is_never_sent() -> None:
+    box = Outbox(Bench())
+    notes = [box.add(1, network=network)[0] for network in ("localhost", "", "lan:10.0.0.0/8", "", "localhost", "")]
+    conn = box.connect("192.0.2.7")
+    free = notes[1::2]
+    assert sent(box.bench.effects, conn)[1:] == raws(free)
+    assert withheld(box.bench.effects) == [1, 3, 5]
+    box.receipt(*free)
+    (more,) = box.add(1, network="localhost")
+    assert withheld(box.changed()) == [7], "the new one, and none of the others again"
+    box.bench.effects.clear()
+    for _ in range(20):
+        box.wait(13)
+        box.bench.receive(conn, BOB.note(box.bench.me))
+    assert sent(box.bench.effects, conn) == []
+    assert withheld(box.bench.effects) == []
+    assert not performs(box.bench.effects, "outbox.failed")
+    assert more.network == "localhost"
+
+
+def test_withheld_rows_make_no_busy_loop_of_reads() -> None:
+    box = Outbox(Bench())
+    box.add(1000, network="localhost")
+    conn = box.connect("192.0.2.7")
+    assert len(box.reads) == 16, "1000 rows by 64"
+    assert withheld(box.bench.effects) == list(range(1, 1001))
+    assert len(performs(box.bench.effects, "outbox.withheld")) == 16
+    box.reads.clear()
+    for _ in range(10):
+        (note,) = box.add(1)
+        assert sent(box.changed(), conn) == [note.to_mesh()]
+        box.receipt(note)
+    assert len(box.reads) == 10, "a new note is found behind them at once"
+    box.reads.clear()
+    for _ in range(5):
+        box.wait(13)
+        box.bench.receive(conn, BOB.note(box.bench.me))
+    assert len(box.reads) == 16, "once a minute they are looked at again"
+
+
+def test_what_was_withheld_goes_on_a_newer_channel_with_another_end_and_in_order() -> None:
+    low, high = sorted([Person("one"), Person("two")], key=lambda person: person.did)
+    for me, peer in ((low, high), (high, low)):
+        box = Outbox(Bench(me=me), peer=peer)
+        notes = box.add(3, network="lan:192.0.2.0/24")
+        box.connect("127.0.0.1")
+        assert withheld(box.bench.effects) == [1, 2, 3]
+        second = box.connect("192.0.2.7")
+        assert sent(box.bench.effects, second)[1:] == raws(notes)
+
+
+def test_what_was_withheld_goes_when_the_peer_comes_back_from_elsewhere() -> None:
+    box = Outbox(Bench())
+    notes = box.add(3, network="localhost")
+    for arrival in ("192.0.2.7", "198.51.100.7"):
+        box.bench.effects.clear()
+        conn = box.connect(arrival)
+        assert len(sent(box.bench.effects, conn)) == 1, "our announcement"
+        assert withheld(box.bench.effects) == [1, 2, 3], "once a channel"
+        box.bench.do(Closed(conn, "lost"))
+    conn = box.connect("localhost")
+    assert sent(box.bench.effects, conn)[1:] == raws(notes)
+
+
+def test_what_is_in_flight_is_not_sent_again_where_its_scope_does_not_reach() -> None:
+    low, high = sorted([Person("one"), Person("two")], key=lambda person: person.did)
+    box = Outbox(Bench(me=high), peer=low)
+    notes = box.add(2, network="localhost") + box.add(1)
+    first = box.connect("localhost")
+    assert sent(box.bench.effects, first)[1:] == raws(notes)
+    second = box.connect("192.0.2.7")
+    effects = box.run(box.bench.do(Closed(first, "lost")))
+    assert sent(effects, second) == raws(notes[2:])
+    assert withheld(effects) == [1, 2]
+    third = box.connect("127.0.0.1")
+    assert sent(box.wait(2.1), third) == raws(notes)
+
+
+def test_the_channel_of_the_moment_decides_not_that_of_the_read() -> None:
+    low, high = sorted([Person("one"), Person("two")], key=lambda person: person.did)
+    box = Outbox(Bench(me=high), peer=low, answering=False)
+    (note,) = box.add(1, network="localhost")
+    box.connect("localhost")
+    (read,) = outbox_reads(box.bench.effects)
+    box.connect("192.0.2.7")
+    box.answering = True
+    effects = box.run(box.bench.do(RowsRead(read.id, box.answer(read.query))))  # type: ignore[arg-type]
+    assert note.to_mesh() not in sent(effects)
+    assert withheld(effects) == [1]
 
 
 def test_a_receipt_of_ours_goes_out_on_the_peers_channel_or_not_at_all() -> None:

@@ -171,7 +171,7 @@ class Chaos:
             return Performed(effect.id, self.chance.choice(ERRORS))
         if isinstance(effect.query, OutboxDue):
             notes = [n for n in enumerate(self.notes, 1) if n[0] > effect.query.after][: effect.query.limit]
-            return RowsRead(effect.id, tuple((row, note.did, note.to_mesh()) for row, note in notes))
+            return RowsRead(effect.id, tuple((row, note.did, note.to_mesh(), note.network) for row, note in notes))
         people = self.chance.sample(CROWD, self.chance.randrange(len(CROWD)))
         rows = tuple((person.did, *(self.address() for _ in range(self.chance.randrange(3)))) for person in people)
         return RowsRead(effect.id, rows)

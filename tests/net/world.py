@@ -128,7 +128,7 @@ class Node:
         self.performed: list[tuple[str, str]] = []
         self.told: list[tuple[str, dict[str, object]]] = []
         self.contacts: dict[str, tuple[str, ...]] = {}
-        self.outbox: dict[str, list[tuple[int, str, bytes]]] = {}
+        self.outbox: dict[str, list[tuple[int, str, bytes, str]]] = {}
         self.refuse: Callable[[VerifiedContainer], HmpError | None] = lambda _: None
         self.gate: asyncio.Event | None = None
         self._seen: set[str] = set()
@@ -177,12 +177,12 @@ class Node:
         rows = self.outbox.setdefault(to, [])
         for container in containers:
             self._ids += 1
-            rows.append((self._ids, container.did, container.to_mesh()))
+            rows.append((self._ids, container.did, container.to_mesh(), container.network))
         self.driver.post(OutboxChanged((to,)))
 
     def undelivered(self, to: str) -> int:
         """Rows without a receipt."""
-        return sum(did not in self.delivered for _, did, _ in self.outbox.get(to, ()))
+        return sum(did not in self.delivered for _, did, _, _ in self.outbox.get(to, ()))
 
     # --- what the driver calls ---
 

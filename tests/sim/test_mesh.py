@@ -180,6 +180,33 @@ def test_small_windows_and_impatience_lose_nothing_either(seeds: range) -> None:
             storm(seed, names=3, seconds=120, notes=150, settings=settings)
 
 
+@pytest.mark.parametrize("seeds", [range(4), slow(range(4, 100)), long(range(100, 1_000))], ids=str)
+def test_scoped_notes_wait_for_their_way_and_nothing_waits_for_them(seeds: range) -> None:
+    """Conformance 41, over channels that change their ends: `Node.receive` holds every note to its channel."""
+    scopes = ("", "localhost", "lan:192.0.2.0/24", "lan:198.51.100.9")
+    for seed in seeds:
+        with seeded(seed):
+            world = World(seed, 3, weather=Weather(ways=("127.0.0.1", "192.0.2.7", "198.51.100.7", "global")))
+            world.meet()
+            for n in range(120):
+                a, b = world.chance.sample(world.nodes, 2)
+                a.send(b, str(n), world.chance.choice(scopes))
+                world.run(world.chance.uniform(0, 0.5))
+                if n % 5 == 0:
+                    cut_one(world)
+            rows = [row for node in world.nodes for row in node.store.outbox.values()]
+            free = [row for row in rows if not row.note.network]
+            assert world.run_until(lambda: all(row.state == "delivered" for row in free), 120)  # noqa: B023
+            world.run(45)
+            assert all(row.reason == "out_of_scope" for row in rows if row.state != "delivered")
+            for _ in range(200):
+                if world.settled():
+                    break
+                cut_one(world)
+                world.run(60)
+            world.check_mail(delivered=True)
+
+
 @pytest.mark.slow
 def test_a_week_of_churn_never_wedges() -> None:
     """LXMF 28. Restarts, cuts and partitions for seven days; mail of each hour is through by the next."""

@@ -46,7 +46,7 @@ from hmp_node.mesh.events import (
 )
 from hmp_node.mesh.machine import Mesh
 from hmp_node.mesh.settings import MeshSettings
-from hmp_node.wire.container import VerifiedContainer, parse_mesh, verify
+from hmp_node.wire.container import VerifiedContainer, check_scope, parse_mesh, verify
 from hmp_node.wire.frames import Bye, Channel, Containers, Frame
 from hmp_node.wire.limits import Limits
 from tests.mesh.kit import EPOCH_US, NETWORK, Person, ephemerals
@@ -65,6 +65,7 @@ class Weather:
     busy: float = 0.0  # an action fails for now
     deaf_dial: float = 0.0  # a dial that is never answered
     skew: float = 0.0  # seconds a node's wall clock may be off
+    ways: tuple[str, ...] = ("127.0.0.1",)  # where the other end of a connection may be, as scopes see it
 
 
 CALM = Weather()
@@ -101,7 +102,7 @@ class Store:
             if row.recipient == query.recipient and row.state in OPEN and row.id > query.after
         ]
         rows.sort(key=lambda row: row.id)
-        return tuple((row.id, row.note.did, row.note.to_mesh()) for row in rows[: query.limit])
+        return tuple((row.id, row.note.did, row.note.to_mesh(), row.note.network) for row in rows[: query.limit])
 
     def peers(self) -> tuple[tuple[object, ...], ...]:
         wanted = dict.fromkeys(self.friends)
@@ -110,9 +111,13 @@ class Store:
 
 
 class Wire:
-    """One connection between two nodes; each end is (node, connection number), ``arrives`` its latest delivery."""
+    """One connection between two nodes; each end is (node, connection number), ``arrives`` its latest delivery.
 
-    def __init__(self, here: Node, there: Node, numbers: tuple[int, int]) -> None:
+    ``way`` is the arrival at both ends.
+    """
+
+    def __init__(self, here: Node, there: Node, numbers: tuple[int, int], way: str) -> None:
+        self.way = way
         self.ends = ((here, numbers[0], here.life), (there, numbers[1], there.life))
         self.alive = True
         self.arrives = [0.0, 0.0]
@@ -244,6 +249,9 @@ class Node:
             self.hear(FrameReceived(conn, frame))
             return
         verified = tuple(verify(parse_mesh(item, LIMITS), now_us=self.wall_us(), limits=LIMITS) for item in frame.items)
+        for container in verified:
+            if container.cls == "note":  # whatever the receiver would make of it: it must not even be sent
+                check_scope(container.network, self.wires[conn].way)
         self.hear(ContainersReceived(conn, verified))
         if self.world.chance.random() < self.world.weather.duplicate:
             self.world.soon(self.world.chance.random(), lambda: self.hear(ContainersReceived(conn, verified)), self)
@@ -265,11 +273,11 @@ class Node:
 
     # --- the store ---
 
-    def send(self, to: Node, text: str = "") -> Row:
+    def send(self, to: Node, text: str = "", network: str = "") -> Row:
         """Accept a note for another node: on disk, then told to the mesh."""
         number = sum(row.recipient == to.did for row in self.store.outbox.values())
         note = self.person.container(
-            "note", {"text": f"{number} {text}"}, (to.did,), self.wall_us() if self.up else EPOCH_US
+            "note", {"text": f"{number} {text}"}, (to.did,), self.wall_us() if self.up else EPOCH_US, network
         )
         row = Row(len(self.store.outbox) + 1, to.did, note)
         self.store.outbox[row.id] = row
@@ -324,6 +332,10 @@ class Node:
                 store.outbox[row].attempts += 1
                 if store.outbox[row].state == "queued":
                     store.outbox[row].state = "sent"
+        elif work.action == "outbox.withheld":
+            assert isinstance(argument, dict)
+            for number in argument["ids"]:
+                store.outbox[number].reason = argument["reason"]
         elif work.action == "outbox.failed":
             assert isinstance(argument, dict)
             for row in store.outbox.values():
@@ -441,11 +453,11 @@ class World:
                 node.hear(DialFailed(address, want, "connection refused"))
                 return
             here, there = next(node.conns), next(other.conns)
-            wire = Wire(node, other, (here, there))
+            wire = Wire(node, other, (here, there), self.chance.choice(self.weather.ways))
             node.wires[here] = other.wires[there] = wire
-            opened = Opened(there, False, node.address, "127.0.0.1")
+            opened = Opened(there, False, node.address, wire.way)
             self.carry(node, here, lambda there, _: there.hear(opened))
-            node.hear(Opened(here, True, address, "127.0.0.1", want))
+            node.hear(Opened(here, True, address, wire.way, want))
 
         self.soon(self.draw(self.weather.latency), connect, node)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from hmp_node.store.database import Tx
 from hmp_node.store.log import HeadFile, append, keep_head, open_chain
 from hmp_node.store.sqlite import open_sqlite
-from tests.store.kit import SMALL, entry, sign
+from tests.store.kit import PUBLIC, SMALL, entry, sign
 
 
 def now_us() -> int:
@@ -32,8 +32,9 @@ async def main(home: Path, first: int, point: str, hits: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     database = await open_sqlite(home / "node.db", settings=SMALL, now_us=now_us, probe=probe)
-    chain = await open_chain(database, random=os.urandom)
-    keep_head(database, chain, sign=sign, now_us=now_us, file=HeadFile(home / "log.head", probe=probe))
+    head = HeadFile(home / "log.head", probe=probe)
+    chain = await open_chain(database, random=os.urandom, public_key=PUBLIC, head_file=head)
+    keep_head(database, chain, sign=sign, now_us=now_us, file=head)
     numbers = itertools.count(first)
 
     async def write_on(peer: int) -> None:

@@ -28,6 +28,7 @@ def damage(function: Damage) -> Damage:
 
 def disarm(connection: sqlite3.Connection) -> None:
     """Drop every trigger and unique index."""
+    connection.execute("PRAGMA ignore_check_constraints = ON")
     for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
         connection.execute(f"DROP TRIGGER {name}")
     for name in ("log_messages_prev_hash", "log_messages_first"):
@@ -73,11 +74,16 @@ ODD: dict[str, tuple[str, Any]] = {
 }
 
 
+NOT_UTF8 = b"\xed\xa0\x80\xff"
+
+
 def column(name: str, value: Any) -> Damage:
     """Set one column of row 4."""
 
+    given = "CAST(? AS TEXT)" if value is NOT_UTF8 else "?"
+
     def change(connection: sqlite3.Connection) -> Found:
-        connection.execute(f"UPDATE log_messages SET {name} = ? WHERE id = {MESSAGE.format(4)}", [value])
+        connection.execute(f"UPDATE log_messages SET {name} = {given} WHERE id = {MESSAGE.format(4)}", [value])
         return {("edited", 4)}
 
     return change
@@ -85,6 +91,8 @@ def column(name: str, value: Any) -> Damage:
 
 for name, value in COLUMNS.items():
     DAMAGES[f"column {name}"] = column(name, value)
+for name in COLUMNS:
+    DAMAGES[f"{name} that is not UTF-8"] = column(name, NOT_UTF8)
 for title, (name, value) in ODD.items():
     DAMAGES[title] = column(name, value)
 
@@ -196,6 +204,36 @@ def message_outside_the_chain(connection: sqlite3.Connection) -> Found:
 def seq_of_another_type(connection: sqlite3.Connection) -> Found:
     connection.execute("UPDATE log_chain SET seq = 'six' WHERE seq = 6")
     return {("edited", "six"), ("missing", 6)}
+
+
+def not_text(statement: str, *found: tuple[str, Any]) -> tuple[Damage, Damage]:
+    """Text that is not UTF-8, and bytes, in ``{}``."""
+
+    def with_value(value: str) -> Damage:
+        def change(connection: sqlite3.Connection) -> Found:
+            connection.execute(statement.format(value))
+            return set(found)
+
+        return change
+
+    return with_value(f"CAST(x'{NOT_UTF8.hex()}' AS TEXT)"), with_value(f"x'{NOT_UTF8.hex()}'")
+
+
+for title, statement, found in (
+    ("hash in chain", "UPDATE log_chain SET hash = {} WHERE seq = 6", [("edited", 6), ("missing", 6)]),
+    ("chain hash", "UPDATE log_chain SET chain_hash = {} WHERE seq = 6", [("edited", 6), ("missing", 6)]),
+    ("seq", "UPDATE log_chain SET seq = {} WHERE seq = 6", [("edited", None), ("missing", 6)]),
+    ("last seq", f"UPDATE log_chain SET seq = {{}} WHERE seq = {ROWS}", [("edited", None), ("cut", ROWS)]),
+    ("chain id", "UPDATE log_chain SET chain_id = {} WHERE seq = 6", [("edited", 6), ("missing", 6)]),
+    ("player", "UPDATE core_players SET did_or_name = {} WHERE did_or_name = 'did:hmp:agent:a'", [("edited", None)]),
+    ("hash of a player", "UPDATE core_players SET hash = {} WHERE did_or_name LIKE '%:a'", [("edited", None)]),
+    ("hashtag", "UPDATE core_hashtags SET tag = {}", [("edited", None)]),
+    ("salt", f"UPDATE log_salts SET content_salt = {{}} WHERE message_id = {MESSAGE.format(4)}", [("edited", 4)]),
+    ("head's hash", "UPDATE log_heads SET chain_hash = {}", [("cut", ROWS + 1)]),
+    ("head's time", "UPDATE log_heads SET created_at = {}", [("cut", ROWS + 1)]),
+    ("head's chain", "UPDATE log_heads SET chain_id = {}", [("cut", ROWS + 1)]),
+):
+    DAMAGES[f"not UTF-8: {title}"], DAMAGES[f"bytes: {title}"] = not_text(statement, *found)
 
 
 # --- missing --------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ async def logbook(home: Path, settings: StoreSettings = SMALL) -> AsyncIterator[
     database = await open_sqlite(home / "node.db", settings=settings, now_us=now_us)
     head = HeadFile(home / "log.head")
     try:
-        chain = await open_chain(database, random=random_bytes())
+        chain = await open_chain(database, random=random_bytes(), public_key=PUBLIC, head_file=head)
         keep_head(database, chain, sign=sign, now_us=now_us, file=head)
         yield Logbook(home, database, chain, head)
     finally:

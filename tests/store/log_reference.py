@@ -22,6 +22,7 @@ BOB, CAROL = (
 )
 KEY = SigningKey(bytes.fromhex(ALICE["seed"]))
 CHAIN = "00112233445566778899aabbccddeeff"
+NEXT_CHAIN = "ffeeddccbbaa99887766554433221100"
 TIME = "2026-03-01T12:00:0{}.000000Z"
 
 Lines = list[dict[str, Any]]
@@ -53,18 +54,18 @@ def row_hash(row: dict[str, Any]) -> str:
     return sha(b"hmp-log-v1\n", dumps(row))
 
 
-def chain_hash(seq: int, digest: str, previous: str | None) -> str:
-    return sha(b"hmp-chain-v1\n", dumps([CHAIN, seq, digest, previous]))
+def chain_hash(seq: int, digest: str, previous: str | None, chain: str = CHAIN) -> str:
+    return sha(b"hmp-chain-v1\n", dumps([chain, seq, digest, previous]))
 
 
-def head_bytes(seq: int, digest: str) -> bytes:
-    return b"hmp-log-head-v1\n" + dumps({"chain_hash": digest, "chain_id": CHAIN, "seq": seq})
+def head_bytes(seq: int, digest: str, chain: str = CHAIN) -> bytes:
+    return b"hmp-log-head-v1\n" + dumps({"chain_hash": digest, "chain_id": chain, "seq": seq})
 
 
-def head(seq: int, digest: str) -> dict[str, Any]:
+def head(seq: int, digest: str, chain: str = CHAIN) -> dict[str, Any]:
     """A signed head."""
-    signature = base64.urlsafe_b64encode(KEY.sign(head_bytes(seq, digest)).signature).rstrip(b"=").decode()
-    return {"chain_hash": digest, "chain_id": CHAIN, "created_at": TIME.format(9), "seq": seq, "signature": signature}
+    signature = base64.urlsafe_b64encode(KEY.sign(head_bytes(seq, digest, chain)).signature).rstrip(b"=").decode()
+    return {"chain_hash": digest, "chain_id": chain, "created_at": TIME.format(9), "seq": seq, "signature": signature}
 
 
 def hashed(message: dict[str, Any]) -> dict[str, Any]:
@@ -201,6 +202,48 @@ def empty(messages: Lines) -> str:
 EXPORTS[-1]["redacted"] = 0
 
 
+@export("everything is gone but the name of the chain", ["cut", 1], redacted=0)
+def wiped(messages: Lines) -> Lines:
+    return lines([], None)[:1]
+
+
+@export("everything is gone but the names", ["cut", None], redacted=0)
+def names_only(messages: Lines) -> Lines:
+    first, *names = lines([], None)
+    return [first | {"chains": []}, *names]
+
+
+@export("everything is gone but the head", ["cut", 1], redacted=0)
+def head_only(messages: Lines) -> Lines:
+    return lines([], end(messages))
+
+
+def gone_on(messages: Lines) -> Lines:
+    """The log goes on, sessions and all, in a new chain."""
+    added = [message(7, BOB, "On."), message(8, CAROL, "And on.")]
+    previous = None
+    for seq, made in enumerate(added, 1):
+        before = [other for other in messages if other["row"]["session_hash"] == made["row"]["session_hash"]]
+        made["row"]["prev_hash"] = before[-1]["row"]["hash"]
+        made["row"]["hash"] = row_hash(hashed(made))
+        previous = chain_hash(seq, made["row"]["hash"], previous, NEXT_CHAIN)
+        made["chain"] = {"chain_hash": previous, "chain_id": NEXT_CHAIN, "hash": made["row"]["hash"], "seq": seq}
+    first, *rest = lines(messages, end(log()))
+    last = added[-1]["chain"]
+    head_of_next = {"head": head(last["seq"], last["chain_hash"], NEXT_CHAIN)}
+    return [first | {"chains": [CHAIN, NEXT_CHAIN]}, *rest, *added, head_of_next]
+
+
+@export("a second chain, as after a restore")
+def second_chain(messages: Lines) -> Lines:
+    return gone_on(messages)
+
+
+@export("cut, and gone on in a second chain: the head of the first is kept", ["cut", 6], ["edited", 4], redacted=1)
+def cut_and_gone_on(messages: Lines) -> Lines:
+    return gone_on(messages[:5])
+
+
 @export("one letter of the content", ["edited", 1])
 def content(messages: Lines) -> Lines:
     messages[0]["row"]["content"] = "Hello, Alica."
@@ -210,6 +253,12 @@ def content(messages: Lines) -> Lines:
 @export("a column that is not content", ["edited", 5])
 def role(messages: Lines) -> Lines:
     messages[4]["row"]["role"] = "note"
+    return messages
+
+
+@export("a column that cannot be told in JSON any more", ["edited", 5], file=True)
+def untold(messages: Lines) -> Lines:
+    messages[4] |= {"row": {"id": 5}, "salts": None}
     return messages
 
 

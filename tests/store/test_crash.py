@@ -52,6 +52,7 @@ async def examine(home: Path, acknowledged: set[int]) -> None:
     head = HeadFile(home / "log.head")
     report = await verify(database, public_key=PUBLIC, head_file=head)
     assert report.ok, report.damage
+    assert report.chains <= 1, "a kill was taken for a cut"
     notes = [int(row[0]) for row in await database.fetch_all("SELECT text FROM notes ORDER BY id")]
     logged = [
         int(row[0])

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import random
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -82,10 +83,15 @@ async def audit(home: Path, *, head: bool = False) -> Report:
 async def both(home: Path, *, head: bool = False) -> set[Key]:
     """What both verifiers find; fails the test when they differ."""
     report = await audit(home, head=head)
+    for one in report.damage:
+        assert_in_words(one.detail)
     (home / "export.jsonl").write_bytes(await exported(home / "node.db"))
     outside = log_verifier.read_head(json.loads((home / "log.head").read_bytes())) if head else None
     check = log_verifier.Check(home / "export.jsonl", head=outside)
-    found = {(one.kind, one.chain_id, one.seq, one.hash) for one in check.run()}
+    findings = check.run()
+    for finding in findings:
+        assert_in_words(finding.detail)
+    found = {(one.kind, one.chain_id, one.seq, one.hash) for one in findings}
     assert found == {(one.kind, one.chain_id, one.seq, one.hash) for one in report.damage}
     assert report.ok == (not found)
     assert len(report.damage) == report.damages
@@ -93,6 +99,25 @@ async def both(home: Path, *, head: bool = False) -> set[Key]:
         (one.kind, one.chain_id, one.seq, one.id, one.hash) for one in report.redactions
     ]
     return found
+
+
+def assert_in_words(detail: str) -> None:
+    """No word of Python's own in it."""
+    assert len(detail) > 5, detail
+    for word in (
+        "Error",
+        "NoneType",
+        "object",
+        "subscript",
+        "unhashable",
+        "codec",
+        "(s)",
+        "Expecting",
+        "'str'",
+        "1 rows",
+    ):
+        assert word not in detail.replace("canonical JSON object", "").replace("not an object", ""), detail
+    assert not re.fullmatch(r"'\w+'", detail), detail
 
 
 def places(found: set[Key]) -> set[tuple[str, Any]]:
@@ -181,8 +206,26 @@ async def test_a_tail_dropped_together_with_its_head(home: Path) -> None:
 async def test_everything_dropped(home: Path) -> None:
     tamper(home, DAMAGES["all_dropped"])
     tamper(home, DAMAGES["head_dropped"])
-    assert await both(home) == set()
+    assert places(await both(home)) == {("cut", 1)}
     assert places(await both(home, head=True)) == {("cut", 1)}
+
+
+async def test_everything_dropped_but_the_names(home: Path) -> None:
+    tamper(home, DAMAGES["all_dropped"])
+    tamper(home, DAMAGES["head_dropped"])
+    tamper(home, lambda connection: connection.execute("DELETE FROM settings"))
+    assert places(await both(home)) == {("cut", None)}
+
+
+async def test_a_store_that_never_logged(tmp_path: Path) -> None:
+    """Opened, and nothing more: it names no chain, and so does its export."""
+    async with logbook(tmp_path):
+        pass
+    assert (await audit(tmp_path)).chains == 0
+    export = tmp_path / "export.jsonl"
+    export.write_bytes(await exported(tmp_path / "node.db"))
+    found = log_verifier.Check(export)
+    assert (found.run(), found.verdict) == ([], "nothing was ever logged")
 
 
 async def test_a_head_file_behind_the_store(home: Path) -> None:
@@ -209,7 +252,11 @@ async def test_a_head_file_nobody_signed(home: Path) -> None:
         canonical.encode(head_value(Head(head.chain_id, 99, head.chain_hash, head.signature, head.created_at)))
     )
     assert places(await both(home, head=True)) == {("edited", 99)}
-    (home / "log.head").write_text("half a l")
+    for text in ("half a l", "[]", "null", "{}", '{"seq":1}', "\udcff", "[" * 100_000):
+        (home / "log.head").write_text(text, errors="surrogateescape")
+        (damage,) = (await audit(home, head=True)).damage
+        assert damage.detail.startswith("the file log.head holds no signed head: ")
+        assert_in_words(damage.detail)
     assert places({(one.kind, one.chain_id, one.seq, one.hash) for one in (await audit(home, head=True)).damage}) == {
         ("edited", None)
     }
@@ -432,6 +479,8 @@ async def test_garbage_lines(export: Path, line: bytes) -> None:
     lines.insert(5, line)
     export.write_bytes(b"".join(lines))
     assert check(export)
+    for one in log_verifier.Check(export).run():
+        assert_in_words(one.detail)
 
 
 def spots(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -465,6 +514,8 @@ async def test_values_of_any_type(home: Path, seed: int) -> None:
             found = log_verifier.Check(path).run()
         except log_verifier.Unreadable:
             continue
+        for one in found:
+            assert_in_words(one.detail)
         # Ids are this store's own: only their order counts.
         unsigned = last in {"created_at", "kind", "at"} or (last == "id" and type(inside[last]) is int)
         assert found or unsigned or changed == lines[number], (way, last, changed)
@@ -496,6 +547,7 @@ async def test_the_command_line(home: Path, export: Path) -> None:
     assert len(lines) == 2
     assert lines[0].startswith("edited chain=")
     assert " seq=4 id=4 hash=" in lines[0]
+    assert lines[1].endswith(": DAMAGED in 1 place")
     assert run(str(home / "none")).returncode == 2
     assert run(str(export), "--head", str(export)).returncode == 2
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hmp_node import log_verifier
-from hmp_node.store.log import HeadFile
+from hmp_node.store.log import CHAIN_ID_KEY, HeadFile
 from hmp_node.store.log_audit import verify
 from hmp_node.store.log_export import FORMAT
 from hmp_node.store.log_rows import (
@@ -123,6 +123,8 @@ def load(path: Path, objects: list[dict[str, Any]]) -> None:
     disarm(connection)
     without_rules(connection, "log_messages")
     connection.execute("BEGIN")
+    for chain in objects[0]["chains"][-1:]:
+        insert(connection, "settings", {"key": CHAIN_ID_KEY, "value": chain})
     for value in objects[1:]:
         if "row" in value:
             load_message(connection, value)

@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import msgspec
 import prometheus_client
+import pytest
 
 from hmp_node.actions.actors import Actor, Mcp, User
 from hmp_node.actions.feed import Feed, FeedEvent
@@ -122,8 +123,9 @@ async def open_door(
     host: str = "127.0.0.1",
     actions: Any = None,
     registry: Mapping[str, Action] = REGISTRY,
+    taken: int = 0,
 ) -> AsyncIterator[Door]:
-    """A door on a free loopback port, to `FakeActions` unless told otherwise."""
+    """A door on a free loopback port, to `FakeActions` unless told otherwise; port ``taken`` is tried in vain first."""
     actions, feed = actions or FakeActions(), Feed()
     history: list[FeedEvent] = []
     facts: dict[str, Any] = {"ok": True}
@@ -148,6 +150,9 @@ async def open_door(
         limits=limits,
         probe=probed.append,
     )
+    if taken:
+        with pytest.raises(Failed, match="port_in_use"):
+            await server.start(app, host, taken)
     api = await server.start(app, host, 0)
     try:
         async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {USER_TOKEN}"}) as http:

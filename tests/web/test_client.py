@@ -265,6 +265,74 @@ def test_a_node_that_went_away_for_good_is_told_after_the_patience(home: Path) -
         assert caught.value.code == Failure.NO_NODE
 
 
+STREAM = "HTTP/1.1 200 OK\r\n\r\n: hello\n\n"
+
+
+class Fickle(threading.Thread):
+    """A server that ends each stream at once, after ``said``."""
+
+    def __init__(self, said: list[str]) -> None:
+        super().__init__()
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.said = said
+        self.start()
+
+    def run(self) -> None:
+        with self.socket:
+            for said in self.said:
+                connection, _ = self.socket.accept()
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall((STREAM + said).encode())
+
+
+def test_a_stream_that_ends_at_once_is_opened_again_ever_more_slowly(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("hmp_node.client.time.sleep", pauses.append)
+    event = "event: peer.up\ndata: {}\n\n"
+    server = Fickle([""] * 7 + ["event: end\ndata: {}\n\n", "id: x\n", event, "", ""])
+    publish_endpoint(home, server.socket.getsockname()[1])
+    with Client(home).events(patience=5) as stream:
+        assert [next(stream).topic for _ in range(9)] == [REOPENED] * 9
+        assert pauses == pytest.approx([0.2, 0.4, 0.8, 1.6, 3.2, 5, 5, 5, 5])
+        assert next(stream).topic == "peer.up"
+        assert [next(stream).topic for _ in range(2)] == [REOPENED] * 2
+        assert pauses[9:] == pytest.approx([0.2, 0.4])
+    server.join(10)
+
+
+def test_a_stream_that_lived_long_is_opened_again_soon(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("hmp_node.client.time.sleep", pauses.append)
+    server = Fickle([""] * 4)
+    publish_endpoint(home, server.socket.getsockname()[1])
+    with Client(home).events(patience=5) as stream:
+        next(stream)
+        monkeypatch.setattr("hmp_node.client.LIVED_S", -1.0)
+        next(stream)
+        next(stream)
+    assert pauses == pytest.approx([0.2, 0.2, 0.2])
+    server.join(10)
+
+
+@pytest.mark.parametrize("key", ["a\nb", "ключ", "", "x" * 201])
+def test_a_key_that_is_none_is_a_typed_error(home: Path, key: str) -> None:
+    with serve(home) as served:
+        with pytest.raises(Rejected, match="bad_argument"):
+            Client(home).call("echo", {"text": "a"}, key=key)
+        assert not served.door.actions.calls
+
+
+def test_a_token_file_that_holds_no_token_is_denied_and_not_quoted(home: Path) -> None:
+    with serve(home):
+        (home / "api.token").write_text("SECRET\nX: y")
+        with pytest.raises(Denied) as caught:
+            Client(home).call("echo", {"text": "a"})
+    assert "SECRET" not in str(caught.value)
+
+
 def test_bad_topics_are_refused_at_once(home: Path) -> None:
     with serve(home), pytest.raises(Rejected):
         Client(home).events(["a b"])

@@ -88,6 +88,7 @@ CREATE TABLE outbox (
     next_attempt_at TEXT,                                -- NULL: due now
     receipt_did     TEXT,                                -- the receipt that proves the state
     draft           BLOB,                                -- the unsealed note, encrypted to ourselves
+    network         TEXT NOT NULL DEFAULT '',            -- scope of the container (protocol/spec/container.md 10)
     updated_at      TEXT NOT NULL,
     UNIQUE (container_id, recipient_did)
 );

@@ -1,28 +1,27 @@
-"""Mesh addresses as people and peers write them, and what an IP address means to us.
+"""Mesh addresses as people and peers write them, and where they lead as far as their text tells.
 
 Accepted: ``host:port``, ``[v6]:port``, ``ws://host[:port][/path]`` and ``wss://host[:port][/path]``.
-Everything a remote can announce passes through `parse`, so it also refuses what could turn a dial into a
-weapon: queries and user names in URLs, numbers that a resolver would read as addresses, and addresses that
-are no single host.
+Everything a remote can announce passes through here, so what could turn a dial into a weapon is refused too:
+queries and user names in URLs, numbers that a resolver would read as addresses, and addresses that are no
+single host.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from hmp_node.errors import Reject, Rejected
 
 PATH = "/mesh"
-LENGTH_MAX = 512
-ANYWHERE = "global"  # the arrival of a connection whose origin nobody vouches for
+LENGTH_MAX = 255
 
 Ip: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
-Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+Reach: TypeAlias = Literal["loopback", "private", "global", "name"]
 
+_MEANT = re.compile(r"(?:\[[^\s/@?#\[\]]+\]|[^\s:/@?#\[\]]+):\d{1,5}\Z")
 _LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\Z")
 _URL_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]{1,64}){1,8}/?\Z")
 _NUMBER = re.compile(r"(?:0[xX][0-9A-Fa-f]*|[0-9]+)\Z")
@@ -32,6 +31,7 @@ _METADATA = frozenset(
     ipaddress.ip_address(text) for text in ("169.254.169.254", "169.254.170.2", "100.100.100.200", "fd00:ec2::254")
 )
 _DEFAULT_PORTS = {"ws": 80, "wss": 443}
+_OURS = ("localhost", "localhost.localdomain")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +53,22 @@ class MeshAddress:
         return show(self.host, self.port) if plain else self.url
 
 
+# --- the grammar ----------------------------------------------------------------------------------------
+
+
+def looks_like_address(text: str) -> bool:
+    """Whether this is meant as an address, good or bad, and so cannot be a name."""
+    return "://" in text or _MEANT.match(text) is not None
+
+
 def parse(text: str) -> MeshAddress:
     """Read one mesh address; two spellings of one address give equal values. `Rejected` BAD_ADDRESS."""
-    if len(text) > LENGTH_MAX or not text.isascii() or not text.isprintable() or " " in text:
-        raise _bad(text, "it is too long or holds characters no address has")
-    scheme, slashes, rest = text.partition("://")
-    if not slashes:
-        host, port = _split(text, None)
-        return MeshAddress("ws", _host(text, host), port, PATH)
-    scheme = scheme.lower()
-    if scheme not in _DEFAULT_PORTS:
-        raise _bad(text, "the scheme is neither ws nor wss")
-    netloc, slash, path = rest.partition("/")
-    if any(sign in rest for sign in "?#@\\"):
-        raise _bad(text, "a user name, query or fragment has no place in it")
-    path = slash + path if path else PATH
-    if not _URL_PATH.match(path) or any(part in (".", "..") for part in path.split("/")):
-        raise _bad(text, "its path is not a plain one")
-    host, port = _split(netloc, _DEFAULT_PORTS[scheme])
-    return MeshAddress(scheme, _host(text, host), port, path)
+    return _read(text)[0]
+
+
+def check(text: str) -> str:
+    """The address as it is kept and shown: as it was written, but for one spelling of its host. BAD_ADDRESS."""
+    return _read(text)[1]
 
 
 def parse_listen(text: str) -> tuple[str, int]:
@@ -88,7 +85,18 @@ def parse_listen(text: str) -> tuple[str, int]:
 
 def show(host: str, port: int) -> str:
     """``host:port``, with brackets around an IPv6 host."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return f"{_bracketed(host)}:{port}"
+
+
+def host_of(address: str) -> str:
+    """The host of an address as the mesh reports it, "" if it reads as none."""
+    try:
+        return parse(address).host
+    except Rejected:
+        return ""
+
+
+# --- what an IP is to us --------------------------------------------------------------------------------
 
 
 def plain_ip(text: str) -> Ip | None:
@@ -110,43 +118,62 @@ def refusal(address: Ip) -> str:
     return ""
 
 
-def arrival(address: Ip) -> str:
-    """The arrival text that `wire.container.check_scope` judges: "localhost" or the IP."""
-    return "localhost" if address.is_loopback else str(address)
+def reach(address: str) -> Reach:
+    """Where an address leads, as far as its text tells. BAD_ADDRESS for what is none."""
+    host = parse(address).host
+    ip = plain_ip(host)
+    if ip is None:
+        return "loopback" if host in _OURS else "name"
+    return _reach(ip)
 
 
-def group(address: Ip) -> str:
-    """The key for limits per address: an IPv4 host, or the /64 that one IPv6 host can fill alone."""
-    if isinstance(address, ipaddress.IPv4Address) or address.is_loopback:
-        return str(address)
-    return str(ipaddress.ip_network((address, 64), strict=False))
+def reach_of_arrival(arrival: str) -> Reach:
+    """Where a peer came from: the remote IP, or ``localhost``; unknown counts as global, which shows least."""
+    if arrival == "localhost":
+        return "loopback"
+    ip = plain_ip(arrival)
+    return "global" if ip is None else _reach(ip)
 
 
-def networks(texts: Iterable[str]) -> tuple[Network, ...]:
-    """Networks of checked setting texts."""
-    return tuple(ipaddress.ip_network(text) for text in texts)
+def may_keep(address: str, arrival: str) -> bool:
+    """Whether an address a peer announced may be kept: loopback and private ones only from where they are near."""
+    kind, near = reach(address), reach_of_arrival(arrival)
+    if kind in ("global", "name") or near == "loopback":
+        return True
+    return kind == near == "private" and "%" not in address  # a zone is an interface of the machine that names it
 
 
-def trusted(address: Ip, proxies: Sequence[Network]) -> bool:
-    """Whether a proxy at ``address`` is believed."""
-    return any(address in network for network in proxies)
+def _reach(ip: Ip) -> Reach:
+    if ip.is_loopback or ip.is_unspecified:
+        return "loopback"
+    return "global" if ip.is_global and not ip.is_multicast else "private"
 
 
-def forwarded(header: str, proxies: Sequence[Network]) -> Ip | None:
-    """The first address in X-Forwarded-For, read from our end, that is no trusted proxy; None if none."""
-    for entry in reversed(header.rsplit(",", 31)):
-        address = plain_ip(_bare(entry.strip()))
-        if address is None or not trusted(address, proxies):
-            return address
-    return None
+# --- how it is read -------------------------------------------------------------------------------------
 
 
-def _bare(entry: str) -> str:
-    """An X-Forwarded-For entry without the port that some proxies add."""
-    if entry.startswith("["):
-        return entry[1:].partition("]")[0]
-    host, colon, _ = entry.partition(":")
-    return host if colon and entry.count(":") == 1 else entry
+def _read(text: str) -> tuple[MeshAddress, str]:
+    """The address, and its text with the host in canonical form."""
+    if len(text) > LENGTH_MAX or not text.isascii() or not text.isprintable() or " " in text:
+        raise _bad(text, "it is too long or holds characters no address has")
+    scheme, slashes, rest = text.partition("://")
+    if not slashes:
+        host, port = _split(text, None)
+        host = _host(text, host)
+        return MeshAddress("ws", host, port, PATH), show(host, port)
+    scheme = scheme.lower()
+    if scheme not in _DEFAULT_PORTS:
+        raise _bad(text, "the scheme is neither ws nor wss")
+    netloc, slash, tail = rest.partition("/")
+    if any(sign in rest for sign in "?#@\\"):
+        raise _bad(text, "a user name, query or fragment has no place in it")
+    path = slash + tail if tail else PATH
+    if not _URL_PATH.match(path) or any(part in (".", "..") for part in path.split("/")):
+        raise _bad(text, "its path is not a plain one")
+    host, port = _split(netloc, _DEFAULT_PORTS[scheme])
+    host = _host(text, host)
+    spot = show(host, port) if ":" in netloc.rpartition("]")[2] else _bracketed(host)
+    return MeshAddress(scheme, host, port, path), f"{scheme}://{spot}{slash}{tail}"
 
 
 def _split(text: str, default_port: int | None, *, lowest: int = 1) -> tuple[str, int]:
@@ -195,6 +222,10 @@ def _name(text: str, host: str) -> str:
     if _NUMBER.match(labels[-1]):
         raise _bad(text, "its host looks like a number but is not an IPv4 address")
     return ".".join(labels).lower()
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _bad(text: str, why: str) -> Rejected:
