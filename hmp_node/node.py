@@ -44,7 +44,7 @@ from hmp_node.store import log_redact
 from hmp_node.store import settings as store_settings
 from hmp_node.store.copies import copy_store
 from hmp_node.store.database import Tx
-from hmp_node.store.log import CHAIN_ID_KEY, Chain, HeadFile, keep_head, open_chain
+from hmp_node.store.log import CHAIN_ID_KEY, Chain, HeadFile, keep_head, open_chain, tell_damage
 from hmp_node.store.sqlite import SqliteDatabase, open_sqlite
 from hmp_node.supervise import Job, Supervisor
 from hmp_node.web import server
@@ -205,6 +205,7 @@ async def _build(node: Node, me: Identity, probe: Probe, stack: contextlib.Async
     )
     node.actions = Actions(node.context)
     keep_head(node.database, chain, sign=me.sign, now_us=now_us, file=head)
+    await tell_damage(node.database, chain, now_us=now_us, salt=os.urandom)
     mesh = Mesh(
         me.did,
         me.public_key,

@@ -14,6 +14,7 @@ from hmp_node.errors import HmpError
 from hmp_node.mesh.events import PeerStatus, StatusAsked
 from hmp_node.store import grants, notes, outbox, peers, settings
 from hmp_node.store.database import Tx
+from hmp_node.store.log import damaged_chains
 from hmp_node.store.peers import AddressRow
 from hmp_node.wire.text import b58encode, time_text
 
@@ -160,14 +161,15 @@ async def _look_at_node(ctx: Context) -> list[Finding]:
     waiting = states.get("queued", 0) + states.get("sent", 0)
     known, online = await peers.counts(ctx.db)
     well = health.get("state") == "ok"
+    cut = await damaged_chains(ctx.db, public_key=ctx.me.public_key)
     return [
         _finding(
             "node", "running" if ctx.running else "not running", ok=ctx.running, remedy="start it with `hmp-node run`"
         ),
         _finding(
             "log",
-            "; ".join(damage.detail for damage in ctx.log.damage) or "as its signed head says (at the last start)",
-            ok=not ctx.log.damage,
+            "; ".join(damage.detail for damage in cut) or "ends as its signed head says",
+            ok=not cut,
             remedy="see `hmp-node log verify`; a backup may have what is gone",
         ),
         _finding(

@@ -298,7 +298,7 @@ _known_type = lru_cache(maxsize=256)(_read_type)
 
 def _check_payload(head: dict[str, Any], payload: object, kind: PayloadType) -> dict[str, Any] | bytes:
     """The payload object, or the bytes of a transformed or binary one."""
-    if head.get("compression", kind.compression) != kind.compression:
+    if "compression" in head and head["compression"] != (kind.compression or None):
         raise Rejected(Reject.BAD_VALUE, "compression does not agree with payload_type")
     if kind.encrypted or kind.compression or kind.base == "binary":
         if type(payload) is not str:

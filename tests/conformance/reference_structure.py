@@ -229,8 +229,8 @@ def payload_shape_faults(head: dict[str, Json], body: dict[str, Json]) -> set[st
                 faults.add("bad_encoding")
         elif not isinstance(payload, dict):
             faults.add("wrong_type")
-    named = head.get("compression", compression)
-    if isinstance(named, str) and named != compression:
+    named = head.get("compression")
+    if isinstance(named, str) and (not named or named != compression):
         faults.add("bad_value")
     return faults | _recipient_faults(head, encrypted=encrypted)
 
