@@ -18,10 +18,10 @@ IDLE_SECONDS = 20
 def measure(folder: Path) -> dict[str, Any]:
     """Seconds for ``--help``, first and later start, ``send``; RSS and CPU of an idle node with one peer."""
     helps = [
-        _timed(lambda: subprocess.run([sys.executable, "-m", "hmp_node", "--help"], capture_output=True, check=True))
+        timed(lambda: subprocess.run([sys.executable, "-m", "hmp_node", "--help"], capture_output=True, check=True))
         for _ in range(5)
     ]
-    first = _timed(lambda: Node(folder / "a").ready().stop())
+    first = timed(lambda: Node(folder / "a").ready().stop())
     starts = []
     for _ in range(3):
         began = time.monotonic()
@@ -30,14 +30,14 @@ def measure(folder: Path) -> dict[str, Any]:
         node.stop()
     with Node(folder / "a") as a, Node(folder / "b") as b:
         a.cli("join", b.mesh, "--name", "bob")
-        sends = [_timed(lambda: hmp_node(folder / "a", "send", "bob", "hello")) for _ in range(5)]
+        sends = [timed(lambda: hmp_node(folder / "a", "send", "bob", "hello")) for _ in range(5)]
         delivered = [
-            _timed(lambda: hmp_node(folder / "a", "send", "bob", "hello", "--wait", "delivered")) for _ in range(5)
+            timed(lambda: hmp_node(folder / "a", "send", "bob", "hello", "--wait", "delivered")) for _ in range(5)
         ]
         before = process(b.process.pid)
         time.sleep(IDLE_SECONDS)
         after = process(b.process.pid)
-        stop = _timed(b.stop)
+        stop = timed(b.stop)
     return {
         "help_s": round(statistics.median(helps), 3),
         "first_start_and_stop_s": round(first, 2),
@@ -50,7 +50,8 @@ def measure(folder: Path) -> dict[str, Any]:
     }
 
 
-def _timed(deed: Any) -> float:
+def timed(deed: Any) -> float:
+    """Seconds that ``deed`` takes."""
     began = time.monotonic()
     deed()
     return time.monotonic() - began
