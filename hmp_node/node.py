@@ -307,14 +307,15 @@ async def _listen(transport: Transport, listen: Sequence[str]) -> None:
     if listen:
         await transport.start([parse_listen(spot) for spot in listen])
         return
-    for port in (MESH_PORT, 0):
+    everywhere = ("::", "0.0.0.0")  # noqa: S104 peers come from anywhere; a machine without IPv6 has no "::"
+    *choices, last = [(host, port) for host in everywhere for port in (MESH_PORT, 0)]
+    for choice in choices:
         try:
-            await transport.start([("0.0.0.0", port)])  # noqa: S104 peers come from anywhere
-        except Failed as error:
-            if error.code != Failure.PORT_IN_USE or port == 0:
-                raise
-        else:
-            return
+            await transport.start([choice])
+        except (Failed, Rejected):
+            continue
+        return
+    await transport.start([last])
 
 
 async def _open_api(app: Any, listen: str, *, allow_remote: bool) -> server.Listening:
