@@ -25,6 +25,9 @@ APPLICATION_ID = 0x484D504E
 
 _NUMBERED = re.compile(r"(\d{3})_\w+\.sql")
 _USER_VERSION_AT = 60  # offset in the database header (SQLite file format 1.3)
+_COOKIE_AT, _OWNER_AT = 40, 68
+_HEADER_BYTES = 100
+_MAGIC = b"SQLite format 3\0"
 _WAL_HEADER = struct.Struct(">8I")
 _FRAME_HEADER = struct.Struct(">6I")
 
@@ -61,26 +64,31 @@ def uri(path: Path, flags: str) -> str:
 def stored_version(path: Path) -> int:
     """The schema number of the store at ``path``, 0 for an empty or missing file.
 
-    Touches nothing: the file is read as immutable, which takes no lock and makes no ``-shm``, and a
-    number that still stands in ``-wal`` is read from there. Raises `Failed` ``store_damaged`` when the
-    file is not an SQLite database, or another program's.
+    Touches nothing: the header is read as bytes (SQLite file format 1.3), and a number that still stands in
+    ``-wal`` is read from there. Not through SQLite: without its log, a file whose checkpoint was cut short by
+    a crash counts as malformed, and with it the side files would be written. Raises `Failed` ``store_damaged``
+    when the file is not an SQLite database, or another program's, ``home_unusable`` when it cannot be read.
     """
-    if not path.exists() or path.stat().st_size == 0:
-        return 0
     try:
-        connection = sqlite3.connect(uri(path, "mode=ro&immutable=1"), uri=True)
-        try:
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            (owner,) = connection.execute("PRAGMA application_id").fetchone()
-            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        finally:
-            connection.close()
-    except sqlite3.Error as error:
-        raise explain(error) from error
-    if owner != APPLICATION_ID and (version or tables):
+        with path.open("rb") as file:
+            header = file.read(_HEADER_BYTES)
+    except FileNotFoundError:
+        return 0
+    except OSError as error:
+        raise Failed(Failure.HOME_UNUSABLE, f"{path} cannot be read: {error.strerror}") from error
+    if not header:
+        return 0
+    if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC):
+        raise Failed(Failure.STORE_DAMAGED, f"{path} is not a database of SQLite")
+    schema_cookie, version, owner = (_number(header, at) for at in (_COOKIE_AT, _USER_VERSION_AT, _OWNER_AT))
+    if owner != APPLICATION_ID and (version or schema_cookie):
         raise Failed(Failure.STORE_DAMAGED, f"{path} is not a store of hmp_node")
     in_wal = _version_in_wal(path.with_name(path.name + "-wal"))
-    return int(version) if in_wal is None else in_wal
+    return version if in_wal is None else in_wal
+
+
+def _number(data: bytes, at: int) -> int:
+    return int.from_bytes(data[at : at + 4], "big")
 
 
 def _version_in_wal(wal: Path) -> int | None:
@@ -105,7 +113,7 @@ def _version_in_wal(wal: Path) -> int | None:
                 break
             if page == 1:
                 start = file.read(_USER_VERSION_AT + 4)
-                candidate = int.from_bytes(start[_USER_VERSION_AT:], "big")
+                candidate = _number(start, _USER_VERSION_AT)
                 file.seek(page_size - len(start), os.SEEK_CUR)
             else:
                 file.seek(page_size, os.SEEK_CUR)

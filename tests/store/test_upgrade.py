@@ -174,3 +174,33 @@ def test_frames_of_an_older_log_do_not_count(tmp_path: Path) -> None:
     data[16:20] = b"salt"  # the header of a log begun anew over old frames
     wal.write_bytes(data)
     assert stored_version(tmp_path / "crashed" / "node.db") == 0
+
+
+async def test_a_checkpoint_cut_short_by_a_crash_is_no_damage(tmp_path: Path) -> None:
+    """SIGKILL in the middle of copying the log into the file: page 1 is new, others are old, the log has them all."""
+    path, left = tmp_path / "node.db", tmp_path / "left" / "node.db"
+    left.parent.mkdir()
+    await (await open_sqlite(path, settings=SMALL, now_us=clock())).close()
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    row = ("x" * 500,)
+    connection.executemany("INSERT INTO notes (text, source, timestamp) VALUES (?, 'user', 't')", [row] * 500)
+    shutil.copy(path, left)
+    shutil.copy(f"{path}-wal", f"{left}-wal")
+    connection.execute("PRAGMA wal_checkpoint(FULL)")
+    with path.open("rb") as whole, left.open("r+b") as torn:
+        torn.write(whole.read(4096))
+    connection.close()
+    assert stored_version(left) == len(steps())
+    database = await open_sqlite(left, settings=SMALL, now_us=clock())
+    assert await database.fetch_one("SELECT count(*) FROM notes") == (500,)
+    assert await database.fetch_one("PRAGMA integrity_check") == ("ok",)
+    await database.close()
+
+
+@pytest.mark.parametrize("data", [b"SQLite", b"x" * 200, b"SQLite format 3\0" + b"\0" * 40])
+def test_what_is_no_database_is_damage(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "node.db").write_bytes(data)
+    with pytest.raises(Failed) as caught:
+        stored_version(tmp_path / "node.db")
+    assert caught.value.code is Failure.STORE_DAMAGED
