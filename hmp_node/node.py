@@ -57,7 +57,6 @@ from hmp_node.wire.text import did_key
 
 MESH_PORT = 7440
 API_PORT = 7441
-DRAIN_SECONDS = 4.0
 UPKEEP_SECONDS = 1.0
 UPKEEP_TURNS = 3600
 SWITCH_SECONDS = 0.001
@@ -155,16 +154,12 @@ async def opened(
         me = made or identity.load(home.key, _passphrase(settings))
         async with contextlib.AsyncExitStack() as stack:
             node = Node(home, settings, me, Feed())
-            stack.push_async_callback(_close_logs, log_to(home.logs, settings.logger))
+            stack.callback(log_to(home.logs, settings.logger))
             await _build(node, me, probe, stack)
             await _serve(node, listen, api, probe, stack)
             logger.info("ready: %s %s", node.did, " ".join(node.mesh_addresses))
             yield node
             logger.info("stopping")
-
-
-async def _close_logs(close: Callable[[], None]) -> None:
-    close()
 
 
 async def _build(node: Node, me: Identity, probe: Probe, stack: contextlib.AsyncExitStack) -> None:
