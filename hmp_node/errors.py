@@ -75,6 +75,15 @@ class Reject(StrEnum):
     # delivery
     NO_SUCH_CONTAINER = "no_such_container"
     BAD_RECEIPT = "bad_receipt"
+    # finding
+    WEAK_WORK = "weak_work"
+    BAD_RECORD = "bad_record"
+    STALE = "stale"
+    UNASKED = "unasked"
+    NOT_REACHED = "not_reached"
+    # seed lists
+    BAD_SEED_LIST = "bad_seed_list"
+    WRONG_SIGNER = "wrong_signer"
     # doors: arguments, config, cards, names
     BAD_ARGUMENT = "bad_argument"
     UNKNOWN_ACTION = "unknown_action"
@@ -97,6 +106,10 @@ class Deny(StrEnum):
     BUDGET_BYTES = "budget_bytes"
     PEER_EXCLUDES = "peer_excludes"
     QUARANTINE_FULL = "quarantine_full"
+    NOT_MAILMAN = "not_mailman"
+    MAILBAG_FULL = "mailbag_full"
+    WORK_NEEDED = "work_needed"
+    SUBNET_FULL = "subnet_full"
     BAD_TOKEN = "bad_token"  # noqa: S105 a code, not a secret
     BAD_ORIGIN = "bad_origin"
 
@@ -124,6 +137,7 @@ class Failure(StrEnum):
     NO_NODE = "no_node"
     TIMED_OUT = "timed_out"
     PEER_UNREACHABLE = "peer_unreachable"
+    FETCH_FAILED = "fetch_failed"
 
 
 class HmpError(Exception):

@@ -6,23 +6,38 @@ seal. Fields not named here are legal and kept.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Never
 
 from hmp_node.errors import Reject, Rejected
 from hmp_node.wire.container import VerifiedContainer
-from hmp_node.wire.text import is_did
+from hmp_node.wire.text import is_did, time_us
 
 NOTE = "note"
 RECEIPT = "receipt"
 PEER_ANNOUNCE = "peer_announce"
+PEER_QUERY = "peer_query"
+CONTAINER_REQUEST = "container_request"
+CONTAINER_RESPONSE = "container_response"
+SEED_LIST = "seed_list"
 RECEIPT_STATES = frozenset({"delivered", "read", "refused", "relayed"})
 NOTE_SOURCES = frozenset({"user", "llm", "system"})
+QUERY_WORDS = ("interests", "expertise", "roles", "topics")
+SELECTION_STATUS = frozenset({"processed", "declined"})
 MAX_RECEIPT_ITEMS = 256
+MAX_QUERY_DIDS = 16
+MAX_SELECTIONS = 16
+MAX_SEEDS = 256
+MAX_SEED_ADDRESSES = 16
+MAX_NAME = 64
 MAX_LIST = 256
 MAX_WORD = 256
 _HEX = frozenset("0123456789abcdef")
 _MAX_INT = 2**53
+_MAX_ADDRESS = 255
+_NETWORK = re.compile(r"[a-z0-9-]{1,32}")
+_SIGNATURE = re.compile(r"[A-Za-z0-9_-]{86}(?:==)?")
 
 
 def is_known(cls: str) -> bool:
@@ -79,10 +94,10 @@ def _need(ok: bool, field: str, expected: str) -> None:  # noqa: FBT001 the cond
         _bad(field, expected)
 
 
-def _words(payload: dict[str, Any], field: str, *, dids: bool = False) -> None:
-    """An optional list of at most 256 short strings, or of DIDs."""
+def _words(payload: dict[str, Any], field: str, *, dids: bool = False, most: int = MAX_LIST) -> None:
+    """An optional list of at most ``most`` short strings, or of DIDs."""
     value = payload.get(field, [])
-    _need(type(value) is list and len(value) <= MAX_LIST, field, f"an array of at most {MAX_LIST} strings")
+    _need(type(value) is list and len(value) <= most, field, f"an array of at most {most} strings")
     for item in value:
         _need(type(item) is str and 0 < len(item) <= MAX_WORD, field, "an array of short strings")
         if dids:
@@ -92,6 +107,17 @@ def _words(payload: dict[str, Any], field: str, *, dids: bool = False) -> None:
 def _text(payload: dict[str, Any], field: str, *, cap: int = MAX_WORD) -> None:
     value = payload.get(field, "")
     _need(type(value) is str and len(value) <= cap, field, f"a string of at most {cap} characters")
+
+
+def _objects(value: object, field: str, least: int, most: int) -> list[dict[str, Any]]:
+    """A list of ``least`` to ``most`` objects."""
+    if type(value) is not list or not least <= len(value) <= most or not all(type(item) is dict for item in value):
+        _bad(field, f"an array of {least} to {most} objects")
+    return value
+
+
+def _did(value: object, field: str) -> None:
+    _need(type(value) is str and is_did(value), field, "a DID")
 
 
 def _count(value: object, field: str) -> None:
@@ -110,7 +136,7 @@ def _check_note(payload: dict[str, Any]) -> None:
     _words(payload, "links")
     _need(bool(text) or bool(payload.get("links")), "text", "filled in, and there are no links")
     if "reply_to" in payload:
-        _need(type(payload["reply_to"]) is str and is_did(payload["reply_to"]), "reply_to", "a container DID")
+        _did(payload["reply_to"], "reply_to")
     priority = payload.get("priority", 0)
     _need(type(priority) is int and abs(priority) <= _MAX_INT, "priority", "an integer")
     source = payload.get("source", "user")
@@ -133,14 +159,9 @@ def _check_order(order: object) -> None:
 
 def _check_receipt(payload: dict[str, Any]) -> None:
     """{items: 1 to 256 of {did, state, reason?}, log_head{chain_id, seq, chain_hash}}."""
-    items = payload.get("items")
-    if type(items) is not list or not 1 <= len(items) <= MAX_RECEIPT_ITEMS:
-        _bad("items", f"an array of 1 to {MAX_RECEIPT_ITEMS}")
-    for item in items:
-        if type(item) is not dict:
-            _bad("items", "an array of objects")
-        did, state = item.get("did"), item.get("state")
-        _need(type(did) is str and is_did(did), "items.did", "a container DID")
+    for item in _objects(payload.get("items"), "items", 1, MAX_RECEIPT_ITEMS):
+        state = item.get("state")
+        _did(item.get("did"), "items.did")
         _need(
             type(state) is str and state in RECEIPT_STATES,
             "items.state",
@@ -164,7 +185,7 @@ def _check_peer_announce(payload: dict[str, Any]) -> None:
     """{name, interests[], expertise[], topics[], roles[], addresses[], mailman[], capabilities, protocols[],
     hmp_node{}, key_is_falsified}, all optional.
     """
-    _text(payload, "name", cap=64)
+    _text(payload, "name", cap=MAX_NAME)
     for field in ("interests", "expertise", "topics", "roles", "protocols"):
         _words(payload, field)
     _words(payload, "mailman", dids=True)
@@ -193,8 +214,79 @@ def _check_offer(offer: object) -> None:
     _text(offer, "software")
 
 
+def _check_peer_query(payload: dict[str, Any]) -> None:
+    """{interests[], expertise[], roles[], topics[], dids[] (at most 16)}; at least one of them with something in it."""
+    for field in QUERY_WORDS:
+        _words(payload, field)
+    _words(payload, "dids", dids=True, most=MAX_QUERY_DIDS)
+    asked = any(payload.get(field) for field in (*QUERY_WORDS, "dids"))
+    _need(asked, "interests", "filled in, and nothing else is asked for")
+
+
+def _check_container_request(payload: dict[str, Any]) -> None:
+    """{request_container[] of DIDs, request_container_selection[] (at most 16)}; an empty one asks for the index."""
+    _words(payload, "request_container", dids=True)
+    field = "request_container_selection"
+    for selection in _objects(payload.get(field, []), field, 0, MAX_SELECTIONS):
+        _check_selection(selection, field)
+
+
+def _check_selection(selection: dict[str, Any], field: str) -> None:
+    """{timestamp_begin, timestamp_end, class, subclass, tags[], recipient}, all optional (HMP 12.9)."""
+    for name in ("timestamp_begin", "timestamp_end"):
+        if name in selection:
+            _need(_is_time(selection[name]), f"{field}.{name}", "a UTC time")
+    _text(selection, "class")
+    _text(selection, "subclass")
+    _words(selection, "tags")
+    if "recipient" in selection:
+        _did(selection["recipient"], f"{field}.recipient")
+
+
+def _is_time(value: object) -> bool:
+    if type(value) is not str:
+        return False
+    try:
+        time_us(value)
+    except Rejected:
+        return False
+    return True
+
+
+def _check_container_response(payload: dict[str, Any]) -> None:
+    """{available[] of {container_did, signature?}, selection_status?}; the containers travel by themselves."""
+    for item in _objects(payload.get("available"), "available", 0, MAX_LIST):
+        _did(item.get("container_did"), "available.container_did")
+        if "signature" in item:
+            signature = item["signature"]
+            shaped = type(signature) is str and _SIGNATURE.fullmatch(signature) is not None
+            _need(shaped, "available.signature", "Base64URL of 64 bytes")
+    if "selection_status" in payload:
+        status = payload["selection_status"]
+        _need(type(status) is str and status in SELECTION_STATUS, "selection_status", "processed or declined")
+
+
+def _check_seed_list(payload: dict[str, Any]) -> None:
+    """{network, seeds: 1 to 256 of {did, name?, addresses: 1 to 16 strings}}."""
+    network = payload.get("network")
+    _need(type(network) is str and _NETWORK.fullmatch(network) is not None, "network", "1 to 32 of a-z, 0-9 and '-'")
+    for seed in _objects(payload.get("seeds"), "seeds", 1, MAX_SEEDS):
+        _did(seed.get("did"), "seeds.did")
+        _text(seed, "name", cap=MAX_NAME)
+        addresses = seed.get("addresses")
+        if type(addresses) is not list or not 1 <= len(addresses) <= MAX_SEED_ADDRESSES:
+            _bad("seeds.addresses", f"an array of 1 to {MAX_SEED_ADDRESSES} addresses")
+        for address in addresses:
+            # Whether it can be dialled is judged address by address, later.
+            _need(type(address) is str and 0 < len(address) <= _MAX_ADDRESS, "seeds.addresses", "short strings")
+
+
 _CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     NOTE: _check_note,
     RECEIPT: _check_receipt,
     PEER_ANNOUNCE: _check_peer_announce,
+    PEER_QUERY: _check_peer_query,
+    CONTAINER_REQUEST: _check_container_request,
+    CONTAINER_RESPONSE: _check_container_response,
+    SEED_LIST: _check_seed_list,
 }

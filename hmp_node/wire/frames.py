@@ -6,6 +6,11 @@ A frame is one msgpack array ``[type, ...]``:
     [2, number]  [3, number]            ping, pong; 0 <= number < 2**63
     [4, did, code, temporary]           this container was refused; try again only when temporary
     [5, code]                           goodbye
+    [6, [[did, recipient, size, priority], ...]]  containers for a mailman to keep, if it wants them, 1 to 1024
+    [7, [did, ...]]                     the ones it wants, 0 to 1024
+    [8, number, port, nonce]            dial the address I come from, at this port; the nonce is work (wire.pow)
+    [9, number, address, code]          what came of it: "ok", or why not
+    [10, did, nonce]                    work for a container that follows
 
 A frame is cut into pieces of at most 65,519 bytes, each led by one byte: 0 when more follow, 1 on the last.
 """
@@ -13,8 +18,9 @@ A frame is cut into pieces of at most 65,519 bytes, each led by one byte: 0 when
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -25,8 +31,12 @@ from hmp_node.wire.noise import MAX_MESSAGE, TAG, Cipher
 PROTOCOL_VERSION = "5.0"
 MAX_ITEMS = 1024
 MAX_PIECE = MAX_MESSAGE - TAG
+MAX_PRIORITY = 100
 _MAX_DID = 256
 _MAX_NUMBER = 2**63
+_MAX_PORT = 65_535
+_MAX_SIZE = 2**32
+_MAX_ADDRESS = 255
 _CODE = re.compile(r"[a-z0-9_:.-]{1,64}")
 _NETWORK = re.compile(r"[a-z0-9-]{1,32}")
 _MORE, _LAST = 0, 1
@@ -69,7 +79,56 @@ class Bye:
     code: str
 
 
-Frame: TypeAlias = Containers | Ping | Pong | Refused | Bye
+class Offered(NamedTuple):
+    """A container: its DID, its recipient's, bytes of its mesh form, priority from -100 to 100 (higher is sooner)."""
+
+    did: str
+    recipient: str
+    size: int
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Containers that the sender would leave with the other, as the mailman of their recipients."""
+
+    items: tuple[Offered, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """Answer to an `Offer`: the DIDs of those to be sent; the others the mailman has, or refuses."""
+
+    dids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DialBack:
+    """Dial the address that this channel comes from, at ``port``; ``nonce`` is work on `wire.pow.dial_text`."""
+
+    number: int
+    port: int
+    nonce: int
+
+
+@dataclass(frozen=True, slots=True)
+class DialledBack:
+    """Answer to a `DialBack` of that number: the address that was dialled, if any, and "ok" or why it failed."""
+
+    number: int
+    address: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Work for the container ``did``, which follows: ``nonce`` on `wire.pow.stamp_text` of it and its recipient."""
+
+    did: str
+    nonce: int
+
+
+Frame: TypeAlias = Containers | Ping | Pong | Refused | Bye | Offer | Want | DialBack | DialledBack | Stamp
 
 _DECODER = msgspec.msgpack.Decoder()
 _ENCODER = msgspec.msgpack.Encoder()
@@ -88,6 +147,16 @@ def encode(frame: Frame) -> bytes:
             parts = (4, did, code, temporary)
         case Bye(code):
             parts = (5, code)
+        case Offer(offered):
+            parts = (6, offered)
+        case Want(dids):
+            parts = (7, dids)
+        case DialBack(number, port, nonce):
+            parts = (8, number, port, nonce)
+        case DialledBack(number, address, code):
+            parts = (9, number, address, code)
+        case Stamp(did, nonce):
+            parts = (10, did, nonce)
     return _ENCODER.encode(parts)
 
 
@@ -119,35 +188,95 @@ def _read_containers(parts: list[Any]) -> Frame | None:
 
 
 def _read_ping(parts: list[Any]) -> Frame | None:
-    return Ping(parts[0]) if _is_number(parts) else None
+    return Ping(parts[0]) if _are_numbers(parts, 1) else None
 
 
 def _read_pong(parts: list[Any]) -> Frame | None:
-    return Pong(parts[0]) if _is_number(parts) else None
+    return Pong(parts[0]) if _are_numbers(parts, 1) else None
 
 
 def _read_refused(parts: list[Any]) -> Frame | None:
     if len(parts) != 3:
         return None
     did, code, temporary = parts
-    if type(did) is not str or not 1 <= len(did) <= _MAX_DID or not did.isascii() or not did.isprintable():
-        return None
-    return Refused(did, code, temporary) if _is_code(code) and type(temporary) is bool else None
+    return Refused(did, code, temporary) if _is_did(did) and _is_code(code) and type(temporary) is bool else None
 
 
 def _read_bye(parts: list[Any]) -> Frame | None:
     return Bye(parts[0]) if len(parts) == 1 and _is_code(parts[0]) else None
 
 
-def _is_number(parts: list[Any]) -> bool:
-    return len(parts) == 1 and type(parts[0]) is int and 0 <= parts[0] < _MAX_NUMBER
+def _read_offer(parts: list[Any]) -> Frame | None:
+    if len(parts) != 1 or type(parts[0]) is not list or not 1 <= len(parts[0]) <= MAX_ITEMS:
+        return None
+    return Offer(tuple(Offered(*item) for item in parts[0])) if all(map(_is_offered, parts[0])) else None
+
+
+def _read_want(parts: list[Any]) -> Frame | None:
+    if len(parts) != 1 or type(parts[0]) is not list or len(parts[0]) > MAX_ITEMS:
+        return None
+    return Want(tuple(parts[0])) if all(map(_is_did, parts[0])) else None
+
+
+def _read_dial_back(parts: list[Any]) -> Frame | None:
+    if not _are_numbers(parts, 3) or not 1 <= parts[1] <= _MAX_PORT:
+        return None
+    return DialBack(*parts)
+
+
+def _read_dialled_back(parts: list[Any]) -> Frame | None:
+    if len(parts) != 3 or not _are_numbers(parts[:1], 1):
+        return None
+    number, address, code = parts
+    return DialledBack(number, address, code) if _is_ascii(address, 0, _MAX_ADDRESS) and _is_code(code) else None
+
+
+def _read_stamp(parts: list[Any]) -> Frame | None:
+    return Stamp(*parts) if len(parts) == 2 and _is_did(parts[0]) and _are_numbers(parts[1:], 1) else None
+
+
+def _is_offered(item: object) -> bool:
+    if type(item) is not list or len(item) != 4:
+        return False
+    did, recipient, size, priority = item
+    return (
+        _is_did(did)
+        and _is_did(recipient)
+        and type(size) is int
+        and 1 <= size <= _MAX_SIZE
+        and type(priority) is int
+        and abs(priority) <= MAX_PRIORITY
+    )
+
+
+def _are_numbers(parts: list[Any], count: int) -> bool:
+    return len(parts) == count and all(type(part) is int and 0 <= part < _MAX_NUMBER for part in parts)
+
+
+def _is_did(value: object) -> bool:
+    return _is_ascii(value, 1, _MAX_DID)
+
+
+def _is_ascii(value: object, shortest: int, longest: int) -> bool:
+    return type(value) is str and shortest <= len(value) <= longest and value.isascii() and value.isprintable()
 
 
 def _is_code(value: object) -> bool:
     return type(value) is str and _CODE.fullmatch(value) is not None
 
 
-_READERS = {1: _read_containers, 2: _read_ping, 3: _read_pong, 4: _read_refused, 5: _read_bye}
+_READERS: dict[int, Callable[[list[Any]], Frame | None]] = {
+    1: _read_containers,
+    2: _read_ping,
+    3: _read_pong,
+    4: _read_refused,
+    5: _read_bye,
+    6: _read_offer,
+    7: _read_want,
+    8: _read_dial_back,
+    9: _read_dialled_back,
+    10: _read_stamp,
+}
 
 
 # --- pieces ---------------------------------------------------------------------------------------------

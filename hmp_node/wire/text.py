@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import binascii
 import re
+import unicodedata
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
@@ -97,6 +98,11 @@ def time_us(text: str) -> int:
 def is_did(text: str) -> bool:
     """Whether the text is a DID of at most 256 characters; DIDs are opaque and case-sensitive."""
     return len(text) <= MAX_DID and _DID.fullmatch(text) is not None
+
+
+def fold_word(text: str) -> str:
+    """The form in which announced words (interests, roles, ...) are compared: NFC, casefolded, single spaces."""
+    return " ".join(unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold()).split())
 
 
 @lru_cache(maxsize=4096)

@@ -13,10 +13,12 @@ from pathlib import Path
 from tests.conformance import (
     vectors_bytes,
     vectors_channel,
+    vectors_finding,
     vectors_seal,
     vectors_stages,
     vectors_structure,
     vectors_valid,
+    vectors_work,
 )
 from tests.conformance.replay import Vector, judge, result_of
 
@@ -31,9 +33,11 @@ def collect() -> dict[str, list[Vector]]:
         "bytes": list(vectors_bytes.bytes_stage()),
         "structure": list(vectors_structure.structure_stage()),
         **vectors_stages.later_stages(),
-        "class": list(vectors_seal.class_stage()),
+        "class": [*vectors_seal.class_stage(), *vectors_finding.class_stage()],
         "seal": list(vectors_seal.seal_stage()),
         "frame": list(vectors_channel.frames()),
+        "work": list(vectors_work.work()),
+        "seed": list(vectors_work.seed_lists()),
     }
     names = [vector["name"] for vectors in lists.values() for vector in vectors]
     doubles = {name for name in names if names.count(name) > 1}
@@ -42,7 +46,7 @@ def collect() -> dict[str, list[Vector]]:
         for vector in vectors:
             verdict = judge(vector)
             assert verdict.code == vector["expect"], f"{vector['name']}: {verdict.code}, not {vector['expect']}"
-            if verdict.seen is not None:
+            if verdict.seen is not None or verdict.found is not None:
                 vector["result"] = result_of(vector, verdict)
     return lists
 
@@ -77,6 +81,8 @@ ABOUT = {
     "class": "stage class: payloads of known classes",
     "seal": "stage seal: the container verifies, and each opener finds what `expect` says",
     "frame": "frames of a channel, after joining and decryption",
+    "work": "proof of work: entries of `addresses`, and texts with a nonce",
+    "seed": "seed lists: signed ones, and lines of the first kind",
 }
 
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 PROTOCOL = Path(__file__).parents[2] / "protocol"
-PAGES = ("container", "seal", "channel", "delivery")
+PAGES = ("container", "seal", "channel", "delivery", "finding")
 _ROW = re.compile(r"^\| ([a-z]+) \| `([a-z_]+)` \| [^|]+ \|$", re.MULTILINE)
 
 

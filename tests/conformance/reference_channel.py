@@ -190,7 +190,7 @@ def read_frame(data: bytes) -> list[Value]:
         raise FrameError("bad_frame") from None
     if not isinstance(frame, list) or not frame or type(frame[0]) is not int:
         raise FrameError("bad_frame")
-    check = {1: _containers, 2: _number, 3: _number, 4: _refused, 5: _bye}.get(frame[0])
+    check = _FRAMES.get(frame[0])
     if check is None:
         raise FrameError("unknown_frame")
     if not check(frame[1:]):
@@ -213,10 +213,61 @@ def _code(value: Value) -> bool:
 
 
 def _refused(parts: list[Value]) -> bool:
-    if len(parts) != 3 or not isinstance(parts[0], str) or not isinstance(parts[2], bool):
+    if len(parts) != 3 or not isinstance(parts[2], bool):
         return False
-    return re.fullmatch(r"[ -~]{1,256}", parts[0]) is not None and _code(parts[1])
+    return _did(parts[0]) and _code(parts[1])
 
 
 def _bye(parts: list[Value]) -> bool:
     return len(parts) == 1 and _code(parts[0])
+
+
+def _did(value: Value, shortest: int = 1, longest: int = 256) -> bool:
+    """Printable ASCII of so many characters."""
+    return isinstance(value, str) and re.fullmatch(rf"[ -~]{{{shortest},{longest}}}", value) is not None
+
+
+def _between(value: Value, low: int, high: int) -> bool:
+    return type(value) is int and low <= value <= high
+
+
+def _offer(parts: list[Value]) -> bool:
+    return (
+        len(parts) == 1 and isinstance(parts[0], list) and 1 <= len(parts[0]) <= MAX_ITEMS and all(map(_item, parts[0]))
+    )
+
+
+def _item(item: Value) -> bool:
+    if not isinstance(item, list) or len(item) != 4:
+        return False
+    return _did(item[0]) and _did(item[1]) and _between(item[2], 1, 2**32) and _between(item[3], -100, 100)
+
+
+def _want(parts: list[Value]) -> bool:
+    return len(parts) == 1 and isinstance(parts[0], list) and len(parts[0]) <= MAX_ITEMS and all(map(_did, parts[0]))
+
+
+def _dial_back(parts: list[Value]) -> bool:
+    return len(parts) == 3 and _number(parts[:1]) and _between(parts[1], 1, 65_535) and _number(parts[2:])
+
+
+def _dialled_back(parts: list[Value]) -> bool:
+    return len(parts) == 3 and _number(parts[:1]) and _did(parts[1], 0, 255) and _code(parts[2])
+
+
+def _stamp(parts: list[Value]) -> bool:
+    return len(parts) == 2 and _did(parts[0]) and _number(parts[1:])
+
+
+_FRAMES = {
+    1: _containers,
+    2: _number,
+    3: _number,
+    4: _refused,
+    5: _bye,
+    6: _offer,
+    7: _want,
+    8: _dial_back,
+    9: _dialled_back,
+    10: _stamp,
+}

@@ -1,11 +1,11 @@
-"""Payload rules of the known classes, from protocol/spec/delivery.md and channel.md alone (reference, slow)."""
+"""Payload rules of the known classes, from protocol/spec/{delivery,channel,finding}.md alone (reference, slow)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 
-from tests.conformance.reference_json import Json, Num, is_did
+from tests.conformance.reference_json import Json, Num, is_did, read_time
 
 Check = Callable[[Json], bool]
 
@@ -23,6 +23,11 @@ def boolean(value: Json) -> bool:
 def did(value: Json) -> bool:
     """A DID."""
     return isinstance(value, str) and is_did(value)
+
+
+def moment(value: Json) -> bool:
+    """A time that exists."""
+    return isinstance(value, str) and read_time(value) is not None
 
 
 def pattern(expression: str) -> Check:
@@ -115,14 +120,43 @@ _ANNOUNCE = record(
     },
 )
 
-_CLASSES: dict[str, Check] = {
+_QUERY = record({}, {**dict.fromkeys(("interests", "expertise", "roles", "topics"), WORDS), "dids": array(did, 0, 16)})
+_SELECTION = record(
+    {},
+    {
+        **dict.fromkeys(("timestamp_begin", "timestamp_end"), moment),
+        **dict.fromkeys(("class", "subclass"), SHORT),
+        "tags": WORDS,
+        "recipient": did,
+    },
+)
+_REQUEST = record({}, {"request_container": DIDS, "request_container_selection": array(_SELECTION, 0, 16)})
+_AVAILABLE = record({"container_did": did}, {"signature": pattern(r"[A-Za-z0-9_-]{86}(==)?")})
+_RESPONSE = record({"available": array(_AVAILABLE, 0, 256)}, {"selection_status": pattern("processed|declined")})
+_SEED = record(
+    {"did": did, "addresses": array(pattern(r".{1,255}"), 1, 16)},
+    {"name": pattern(r".{0,64}")},
+)
+_SEED_LIST = record({"network": pattern(r"[a-z0-9-]{1,32}"), "seeds": array(_SEED, 1, 256)}, {})
+
+
+def _query_asks_something(value: Json) -> bool:
+    assert isinstance(value, dict)
+    return any(value.get(name) for name in ("interests", "expertise", "roles", "topics", "dids"))
+
+
+CLASSES: dict[str, Check] = {
     "note": lambda value: _NOTE(value) and _note_says_something(value),
     "receipt": _RECEIPT,
     "peer_announce": _ANNOUNCE,
+    "peer_query": lambda value: _QUERY(value) and _query_asks_something(value),
+    "container_request": _REQUEST,
+    "container_response": _RESPONSE,
+    "seed_list": _SEED_LIST,
 }
 
 
 def payload_faults(cls: str, payload: Json) -> set[str]:
     """The faults of a plain payload of class ``cls``; unknown classes have none."""
-    check = _CLASSES.get(cls)
+    check = CLASSES.get(cls)
     return {"bad_payload"} if check is not None and not check(payload) else set()

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.conformance import reference, reference_forms
+from tests.conformance import reference, reference_forms, reference_seeds, reference_work
 from tests.conformance.reference import World
 from tests.conformance.reference_channel import FrameError, read_frame
 from tests.conformance.reference_forms import RefusedError, Seen
-from tests.conformance.reference_json import base58, base64url, read_base58, read_time
+from tests.conformance.reference_json import base58, base64url, read_base58, read_json, read_time
 
 Vector = dict[str, Any]
 FOLDER = Path(__file__).parents[2] / "protocol" / "vectors"
@@ -30,13 +30,19 @@ FILES = [
     "class",
     "seal",
     "frame",
+    "work",
+    "seed",
 ]
+CONTAINER_FORMS = ("json", "mesh")
 BULKY = 20_000  # bytes; the forms of larger containers are given by their hash alone
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """``code`` is "accept", or one right answer of ``codes``; ``seen`` is the container, if it passed."""
+    """``code`` is "accept", or one right answer of ``codes``; ``seen`` is the container, if it passed.
+
+    ``found`` is what was read from another form.
+    """
 
     code: str
     codes: frozenset[str]
@@ -44,6 +50,7 @@ class Verdict:
     seen: Seen | None = None
     key: bytes = b""
     expired: bool = False
+    found: dict[str, Any] | None = None
 
 
 def load(name: str) -> list[Vector]:
@@ -99,15 +106,50 @@ def judge_opening(seen: Seen, did: str, seed: bytes) -> tuple[frozenset[str], by
         return error.codes, b""
 
 
+def _plain(code: str, stage: str, found: dict[str, Any] | None = None) -> Verdict:
+    """A verdict with one code."""
+    return Verdict(code, frozenset({code}), stage, found=found)
+
+
+def judge_frame(data: bytes) -> Verdict:
+    """The reference's verdict on a frame."""
+    try:
+        read_frame(data)
+    except FrameError as error:
+        return _plain(error.code, "frame")
+    return _plain("accept", "frame")
+
+
+def judge_work(vector: Vector, data: bytes) -> Verdict:
+    """The reference's verdict on work, on an address or on a plain text."""
+    if vector["form"] == "text":
+        proven = reference_work.proves(data.decode(), vector["nonce"], vector["bits"])
+        return _plain("accept" if proven else "weak_work", "work")
+    entry, faults = read_json(data)
+    assert not faults, vector["name"]
+    key = read_base58(vector["public_key"])
+    assert key is not None
+    found = reference_work.judge_entry(vector["did"], key, entry, vector["minimum"])
+    return _plain("weak_work", "work") if found is None else _plain("accept", "work", found._asdict())
+
+
+def judge_seeds(vector: Vector, data: bytes) -> Verdict:
+    """The reference's verdict on a seed list."""
+    try:
+        return _plain("accept", "seed", reference_seeds.judge(data, vector["form"], world_of(vector)))
+    except RefusedError as error:
+        return Verdict(min(error.codes), error.codes, error.stage)
+
+
 def judge(vector: Vector) -> Verdict:
     """The reference's verdict on a vector; one that has openers is judged by all of them."""
     data = input_of(vector)
     if vector["form"] == "frame":
-        try:
-            read_frame(data)
-        except FrameError as error:
-            return Verdict(error.code, frozenset({error.code}), "frame")
-        return Verdict("accept", frozenset({"accept"}), "frame")
+        return judge_frame(data)
+    if vector["form"] in ("entry", "text"):
+        return judge_work(vector, data)
+    if vector["form"] in ("seeds", "lines"):
+        return judge_seeds(vector, data)
     verdict = judge_container(data, vector["form"], world_of(vector))
     for opener in vector.get("openers", []):
         assert verdict.seen is not None, f"{vector['name']}: {verdict}"
@@ -121,7 +163,9 @@ def judge(vector: Vector) -> Verdict:
 
 
 def result_of(vector: Vector, verdict: Verdict) -> dict[str, Any]:
-    """What an accepted container is, for the record."""
+    """What an accepted container is, or what was found in another form, for the record."""
+    if verdict.found is not None:
+        return verdict.found
     seen = verdict.seen
     assert seen is not None
     mesh, text = seen.mesh_form(), seen.json_form()

@@ -289,6 +289,10 @@ def test_item_17_unknown_class_with_a_valid_base_is_stored_and_forwarded() -> No
         ("note", {"text": "x", "source": ["user"]}),
         ("receipt", {"items": []}),
         ("peer_announce", {"capabilities": "notes"}),
+        ("peer_query", {}),
+        ("container_request", {"request_container": ["x"]}),
+        ("container_response", {}),
+        ("seed_list", {"network": "main", "seeds": []}),
     ],
 )
 def test_item_18_known_class_with_a_bad_payload_is_rejected(cls: str, payload: dict[str, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tests.conformance.crafting import ALICE, BOB, Person, chance, craft
@@ -57,7 +57,10 @@ def frames() -> Iterator[Vector]:
     yield one("bye", b"\x92\x05" + text("shutdown"), "accept", "goodbye")
     yield one("array_16", b"\xdc\x00\x02\x02\x07", "accept", "any length form of an array")
 
-    yield one("unknown_type", b"\x92\x09\xc0", "unknown_frame", "a type of the future")
+    yield from _mail_frames(one)
+    yield from _dial_frames(one)
+
+    yield one("unknown_type", b"\x92\x0b\xc0", "unknown_frame", "a type of the future")
     yield one("type_zero", b"\x91\x00", "unknown_frame", "no type 0")
     yield one("type_negative", b"\x91\xff", "unknown_frame", "no type -1")
     yield one("empty", b"", "bad_frame", "nothing")
@@ -74,7 +77,7 @@ def frames() -> Iterator[Vector]:
     yield one(
         "length_lies", b"\x92\x01\xdd\xff\xff\xff\xff", "bad_frame", "an array of four billion, and nothing in it"
     )
-    yield one("deep", [(b"\x92\x09", 1), (b"\x91", 100_000), (b"\xc0", 1)], "bad_frame", "nested beyond reason")
+    yield one("deep", [(b"\x92\x0b", 1), (b"\x91", 100_000), (b"\xc0", 1)], "bad_frame", "nested beyond reason")
     yield one("containers_none", _containers(), "bad_frame", "an empty list")
     yield one("containers_1025", [(b"\x92\x01\xdc\x04\x01", 1), (b"\xc4\x00", 1025)], "bad_frame", "one too many")
     yield one("containers_bare", b"\x92\x01" + pack_bin(note), "bad_frame", "a container outside a list")
@@ -111,6 +114,84 @@ def frames() -> Iterator[Vector]:
         "frame_too_large",
         "one byte more",
     )
+
+
+def number(value: int) -> bytes:
+    """A msgpack integer, shortest form."""
+    if -32 <= value < 128:
+        return value.to_bytes(1, "big", signed=value < 0)
+    if value < 0:
+        return b"\xd0" + value.to_bytes(1, "big", signed=True)
+    mark, size = next((mark, size) for mark, size in ((0xCC, 1), (0xCD, 2), (0xCE, 4), (0xCF, 8)) if value < 256**size)
+    return bytes([mark]) + value.to_bytes(size, "big")
+
+
+def array(*parts: bytes) -> bytes:
+    """A msgpack array."""
+    count = len(parts)
+    return (bytes([0x90 | count]) if count < 16 else b"\xdc" + count.to_bytes(2, "big")) + b"".join(parts)
+
+
+def _offered(did: str = CONTENT_DID, recipient: str = BOB.did, size: int = 2048, priority: int = 0) -> bytes:
+    return array(text(did), text(recipient), number(size), number(priority))
+
+
+def _mail_frames(one: Callable[[str, bytes | list[tuple[bytes, int]], str, str], Vector]) -> Iterator[Vector]:
+    """Offers, wants, stamps."""
+
+    def offer(*items: bytes) -> bytes:
+        return array(b"\x06", array(*items))
+
+    yield one("offer", offer(_offered(), _offered(priority=-100, size=1)), "accept", "two containers to be had")
+    yield one("offer_brim", offer(_offered(size=2**32, priority=100)), "accept", "the largest of everything")
+    thousand = [(b"\x92\x06\xdc\x04\x00", 1), (_offered(), 1024)]
+    yield one("offer_1024", thousand, "accept", "as many as allowed")
+    yield one("offer_1025", [(b"\x92\x06\xdc\x04\x01", 1), (_offered(), 1025)], "bad_frame", "one too many")
+    yield one("offer_none", offer(), "bad_frame", "nothing to be had")
+    yield one("offer_bare", array(b"\x06", text(CONTENT_DID)), "bad_frame", "no list")
+    yield one("offer_dids", offer(text(CONTENT_DID)), "bad_frame", "an item has four parts")
+    yield one("offer_short", offer(array(text(CONTENT_DID), text(BOB.did), b"\x01")), "bad_frame", "three parts")
+    yield one("offer_empty", offer(_offered(size=0)), "bad_frame", "no container has 0 bytes")
+    yield one("offer_huge", offer(_offered(size=2**32 + 1)), "bad_frame", "more than 4 GiB")
+    yield one("offer_urgent", offer(_offered(priority=101)), "bad_frame", "priority over 100")
+    yield one("offer_idle", offer(_offered(priority=-101)), "bad_frame", "priority under -100")
+    yield one("offer_to_nobody", offer(_offered(recipient="")), "bad_frame", "no recipient")
+    yield one("offer_second_bad", offer(_offered(), _offered(did="я")), "bad_frame", "one bad item spoils the frame")
+    yield one("want", array(b"\x07", array(text(CONTENT_DID))), "accept", "one of them")
+    yield one("want_nothing", array(b"\x07", array()), "accept", "none of them")
+    yield one("want_1025", [(b"\x92\x07\xdc\x04\x01", 1), (text("did:x:y"), 1025)], "bad_frame", "one too many")
+    yield one("want_bytes", array(b"\x07", array(pack_bin(b"did:x:y"))), "bad_frame", "bytes for a DID")
+    yield one("want_bare", array(b"\x07", text(CONTENT_DID)), "bad_frame", "no list")
+    yield one("stamp", array(b"\x0a", text(CONTENT_DID), number(123_456)), "accept", "work for a container")
+    yield one("stamp_largest", array(b"\x0a", text(CONTENT_DID), number(2**63 - 1)), "accept", "the largest nonce")
+    yield one("stamp_too_large", array(b"\x0a", text(CONTENT_DID), number(2**63)), "bad_frame", "a nonce of 64 bits")
+    yield one("stamp_negative", array(b"\x0a", text(CONTENT_DID), number(-1)), "bad_frame", "a negative nonce")
+    yield one("stamp_for_nothing", array(b"\x0a", text(""), number(1)), "bad_frame", "no container")
+    yield one("stamp_bare", array(b"\x0a", text(CONTENT_DID)), "bad_frame", "no nonce")
+
+
+def _dial_frames(one: Callable[[str, bytes | list[tuple[bytes, int]], str, str], Vector]) -> Iterator[Vector]:
+    """Dial-backs and their answers."""
+
+    def ask(*parts: int) -> bytes:
+        return array(b"\x08", *map(number, parts))
+
+    def answer(address: str, code: str = "ok") -> bytes:
+        return array(b"\x09", b"\x01", text(address), text(code))
+
+    yield one("dial_back", ask(1, 4830, 98_765), "accept", "dial me at port 4830")
+    yield one("dial_back_brim", ask(2**63 - 1, 65_535, 2**63 - 1), "accept", "the largest of everything")
+    yield one("dial_back_port_0", ask(1, 0, 1), "bad_frame", "no port 0")
+    yield one("dial_back_port_65536", ask(1, 65_536, 1), "bad_frame", "no such port")
+    yield one("dial_back_unpaid", ask(1, 4830), "bad_frame", "no nonce")
+    yield one("dial_back_nonce", ask(1, 4830, 2**63), "bad_frame", "a nonce of 64 bits")
+    yield one("dial_back_third_party", array(b"\x08", b"\x01", text("192.0.2.1"), number(1)), "bad_frame", "no address")
+    yield one("dialled_back", answer("203.0.113.7:4830"), "accept", "it worked")
+    yield one("dialled_back_refused", answer("", "busy"), "accept", "nothing was dialled")
+    yield one("dialled_back_endless", answer("a" * 256), "bad_frame", "an address of 256 characters")
+    yield one("dialled_back_control", answer("\x1b[31m"), "bad_frame", "an escape sequence for an address")
+    yield one("dialled_back_no_code", answer("203.0.113.7:4830", ""), "bad_frame", "no code")
+    yield one("dialled_back_nil", array(b"\x09", b"\x01", b"\xc0", text("ok")), "bad_frame", "nil is no address")
 
 
 # --- handshakes -----------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from tests.conformance.crafting import (
 )
 from tests.conformance.reference import MAX_INFLATED, associated_data
 from tests.conformance.reference_json import Num, base58, base64url, canonical
-from tests.conformance.vectors_common import CONTENT_DID, FOREIGN_DID, HELLO, Vector, vector
+from tests.conformance.vectors_common import CONTENT_DID, FOREIGN_DID, HELLO, Vector, of_class, vector
 
 HEAD = {"chain_id": "alice-1", "seq": 7, "chain_hash": "ab" * 32}
 ITEM = {"did": CONTENT_DID, "state": "delivered"}
@@ -75,18 +75,9 @@ def keys() -> dict[str, Any]:
 
 def class_stage() -> Iterator[Vector]:
     """Payloads of the known classes."""
-    yield from _class("note", _good_notes(), _bad_notes())
-    yield from _class("receipt", _good_receipts(), _bad_receipts())
-    yield from _class("peer_announce", _good_announcements(), _bad_announcements())
-
-
-def _class(cls: str, good: dict[str, Any], bad: dict[str, Any]) -> Iterator[Vector]:
-    for expect, cases in (("accept", good), ("bad_payload", bad)):
-        for name, payload in cases.items():
-            made = craft(payload, cls=cls)
-            # JSON Schema takes 1.0, 1e2 and -0 for integers.
-            more = {"schema": False} if name.endswith(("_fraction", "_exponent", "_minus_zero")) else {}
-            yield vector(f"{cls}_{name}", "class", "mesh", made.mesh, expect, name.replace("_", " "), **more)
+    yield from of_class("note", _good_notes(), _bad_notes())
+    yield from of_class("receipt", _good_receipts(), _bad_receipts())
+    yield from of_class("peer_announce", _good_announcements(), _bad_announcements())
 
 
 def _good_notes() -> dict[str, Any]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 from nacl import bindings
 
 from hmp_node.errors import Reject, Rejected
-from hmp_node.wire import classes, container, frames
+from hmp_node.wire import canonical, classes, container, frames, pow, seeds  # noqa: A004 the module of proof of work
 from hmp_node.wire.container import VerifiedContainer
 from hmp_node.wire.limits import DEFAULT_LIMITS
+from hmp_node.wire.text import b58decode, b58encode
 from tests.conformance.reference import World
 from tests.conformance.replay import Vector, input_of, world_of
 
@@ -28,13 +30,18 @@ def read(data: bytes, form: str, world: World) -> VerifiedContainer:
     return made
 
 
-def code_of(data: bytes, form: str, world: World) -> str:
-    """ "accept" or the code."""
+def _code(look: Callable[[], object]) -> str:
+    """ "accept", or the code with which the look ends."""
     try:
-        read(data, form, world)
+        look()
     except Rejected as error:
         return error.code.value
     return "accept"
+
+
+def code_of(data: bytes, form: str, world: World) -> str:
+    """ "accept" or the code."""
+    return _code(lambda: read(data, form, world))
 
 
 def open_envelope(seed: bytes) -> Any:
@@ -56,18 +63,54 @@ def opened(made: VerifiedContainer, did: str, seed: bytes) -> tuple[str, dict[st
 
 def frame_code(data: bytes) -> str:
     """ "accept" or the code of a frame."""
-    try:
-        frames.decode(data, DEFAULT_LIMITS)
-    except Rejected as error:
-        return error.code.value
-    return "accept"
+    return _code(lambda: frames.decode(data, DEFAULT_LIMITS))
+
+
+def work_found(vector: Vector, data: bytes) -> dict[str, Any] | None:
+    """The work in an entry, if it is enough."""
+    entry = canonical.decode(data)
+    key = b58decode(vector["public_key"])
+    found = pow.check_address(vector["did"], key, entry, vector["minimum"]) if isinstance(entry, dict) else None
+    return None if found is None else found._asdict()
+
+
+def _seed(seed: seeds.Seed) -> dict[str, Any]:
+    key = seed.public_key and b58encode(seed.public_key)
+    return {"did": seed.did, "name": seed.name, "addresses": list(seed.addresses), "public_key": key}
+
+
+def seeds_found(vector: Vector, data: bytes) -> dict[str, Any]:
+    """What is in a seed list of either kind; raises `Rejected`."""
+    if vector["form"] == "lines":
+        found, faults = seeds.read_v1(data.decode())
+        return {"seeds": list(map(_seed, found)), "faults": [number for number, _ in faults]}
+    made = seeds.read_signed(data, now_us=world_of(vector).now_us)
+    return {
+        "signer": made.signer,
+        "network": made.network,
+        "expires": made.expires_us,
+        "container_did": made.did,
+        "seeds": list(map(_seed, made.seeds)),
+    }
+
+
+def found_in(vector: Vector) -> dict[str, Any] | None:
+    """What the node finds in a vector of another form than a container's or a frame's."""
+    data = input_of(vector)
+    return work_found(vector, data) if vector["form"] == "entry" else seeds_found(vector, data)
 
 
 def vector_code(vector: Vector) -> str:
     """ "accept" or the code of a vector, its openers aside."""
-    data = input_of(vector)
-    if vector["form"] == "frame":
+    data, form = input_of(vector), vector["form"]
+    if form == "frame":
         return frame_code(data)
+    if form == "text":
+        return "accept" if pow.prove(data.decode(), vector["nonce"], vector["bits"]) else "weak_work"
+    if form == "entry":
+        return "weak_work" if work_found(vector, data) is None else "accept"
+    if form in ("seeds", "lines"):
+        return _code(lambda: seeds_found(vector, data))
     return code_of(data, vector["form"], world_of(vector))
 
 

@@ -40,6 +40,23 @@ ANNOUNCE = {
 }
 
 
+QUERY = {"interests": ["нейронаука"], "expertise": [], "roles": ["mailman"], "topics": ["t"], "dids": [BOB.did]}
+SELECTION = {
+    "timestamp_begin": "2026-03-01T00:00:00Z",
+    "timestamp_end": "2026-03-02T00:00:00.000001+00:00",
+    "class": "note",
+    "subclass": "",
+    "tags": ["a"],
+    "recipient": BOB.did,
+    "other": None,
+}
+REQUEST = {"request_container": [CONTAINER], "request_container_selection": [SELECTION], "request_evaluations": []}
+AVAILABLE = {"container_did": CONTAINER, "signature": "A" * 86}
+RESPONSE = {"available": [AVAILABLE, {"container_did": CONTAINER}], "selection_status": "processed"}
+SEED = {"did": BOB.did, "name": "Боб", "addresses": ["198.51.100.7:4830", "anything"], "other": 1}
+SEEDS = {"network": "home", "seeds": [SEED], "other": []}
+
+
 @pytest.mark.parametrize(
     ("cls", "payload"),
     [
@@ -51,6 +68,18 @@ ANNOUNCE = {
         ("peer_announce", {"capabilities": {"can_notes": True, "can_log": False}}),
         ("peer_announce", {"key_is_falsified": True, "addresses": []}),
         ("unheard_of", {"anything": None}),
+        ("peer_query", QUERY),
+        ("peer_query", {"dids": [BOB.did] * 16}),
+        ("peer_query", {"topics": ["t"], "interests": [], "unknown": None}),
+        ("container_request", REQUEST),
+        ("container_request", {}),
+        ("container_request", {"request_container": [CONTAINER] * 256, "request_container_selection": [{}] * 16}),
+        ("container_response", RESPONSE),
+        ("container_response", {"available": []}),
+        ("container_response", {"available": [AVAILABLE] * 256, "selection_status": "declined"}),
+        ("container_response", {"available": [{**AVAILABLE, "signature": "A" * 86 + "=="}]}),
+        ("seed_list", SEEDS),
+        ("seed_list", {"network": "a" * 32, "seeds": [{"did": "did:x:y", "addresses": ["a" * 255] * 16}] * 256}),
     ],
 )
 def test_good_payloads(cls: str, payload: dict[str, Any]) -> None:
@@ -98,15 +127,74 @@ def test_good_payloads(cls: str, payload: dict[str, Any]) -> None:
         ("peer_announce", ANNOUNCE, {"hmp_node": []}),
         ("peer_announce", ANNOUNCE, {"hmp_node": {"compression": "gzip"}}),
         ("peer_announce", ANNOUNCE, {"hmp_node": {"max_container_bytes": -1}}),
+        ("peer_query", {}, {}),
+        ("peer_query", {}, {"interests": [], "dids": []}),
+        ("peer_query", {}, {"other": ["x"]}),
+        ("peer_query", QUERY, {"interests": "x"}),
+        ("peer_query", QUERY, {"expertise": [5]}),
+        ("peer_query", QUERY, {"topics": None}),
+        ("peer_query", QUERY, {"roles": ["r"] * 257}),
+        ("peer_query", QUERY, {"dids": [BOB.did] * 17}),
+        ("peer_query", QUERY, {"dids": ["bob"]}),
+        ("peer_query", QUERY, {"dids": BOB.did}),
+        ("container_request", REQUEST, {"request_container": [CONTAINER] * 257}),
+        ("container_request", REQUEST, {"request_container": ["x"]}),
+        ("container_request", REQUEST, {"request_container": None}),
+        ("container_request", REQUEST, {"request_container_selection": {}}),
+        ("container_request", REQUEST, {"request_container_selection": [{}] * 17}),
+        ("container_request", REQUEST, {"request_container_selection": [CONTAINER]}),
+        ("container_request", REQUEST, {"request_container_selection": [{"timestamp_begin": "yesterday"}]}),
+        ("container_request", REQUEST, {"request_container_selection": [{"timestamp_end": 5}]}),
+        ("container_request", REQUEST, {"request_container_selection": [{"timestamp_end": "2026-02-30T00:00:00Z"}]}),
+        ("container_request", REQUEST, {"request_container_selection": [{"class": None}]}),
+        ("container_request", REQUEST, {"request_container_selection": [{"subclass": "x" * 257}]}),
+        ("container_request", REQUEST, {"request_container_selection": [{"tags": "a"}]}),
+        ("container_request", REQUEST, {"request_container_selection": [{"recipient": [BOB.did]}]}),
+        ("container_response", {}, {}),
+        ("container_response", RESPONSE, {"available": None}),
+        ("container_response", RESPONSE, {"available": [AVAILABLE] * 257}),
+        ("container_response", RESPONSE, {"available": [CONTAINER]}),
+        ("container_response", RESPONSE, {"available": [{"signature": "A" * 86}]}),
+        ("container_response", RESPONSE, {"available": [{**AVAILABLE, "signature": "A" * 85}]}),
+        ("container_response", RESPONSE, {"available": [{**AVAILABLE, "signature": "A" * 87}]}),
+        ("container_response", RESPONSE, {"available": [{**AVAILABLE, "signature": None}]}),
+        ("container_response", RESPONSE, {"selection_status": "maybe"}),
+        ("container_response", RESPONSE, {"selection_status": []}),
+        ("seed_list", SEEDS, {"network": "Home"}),
+        ("seed_list", SEEDS, {"network": "a" * 33}),
+        ("seed_list", SEEDS, {"network": "home\n"}),
+        ("seed_list", SEEDS, {"network": None}),
+        ("seed_list", SEEDS, {"seeds": []}),
+        ("seed_list", SEEDS, {"seeds": [SEED] * 257}),
+        ("seed_list", SEEDS, {"seeds": [None]}),
+        ("seed_list", SEEDS, {"seeds": [{**SEED, "did": "bob"}]}),
+        ("seed_list", SEEDS, {"seeds": [{**SEED, "name": None}]}),
+        ("seed_list", SEEDS, {"seeds": [{**SEED, "name": "n" * 65}]}),
+        ("seed_list", SEEDS, {"seeds": [{**SEED, "addresses": []}]}),
+        ("seed_list", SEEDS, {"seeds": [{**SEED, "addresses": ["a:1"] * 17}]}),
+        ("seed_list", SEEDS, {"seeds": [{**SEED, "addresses": [""]}]}),
+        ("seed_list", SEEDS, {"seeds": [{**SEED, "addresses": ["a" * 256]}]}),
+        ("seed_list", SEEDS, {"seeds": [{**SEED, "addresses": "a:1"}]}),
     ],
 )
 def test_bad_payloads(cls: str, good: dict[str, Any], changes: dict[str, Any]) -> None:
     assert refused(classes.check_payload, cls, {**good, **changes}) is Reject.BAD_PAYLOAD
 
 
+GOOD: dict[str, dict[str, Any]] = {
+    "note": NOTE,
+    "receipt": RECEIPT,
+    "peer_announce": ANNOUNCE,
+    "peer_query": QUERY,
+    "container_request": REQUEST,
+    "container_response": RESPONSE,
+    "seed_list": SEEDS,
+}
+
+
 @given(own.objects)
 def test_checks_end_in_nothing_or_a_rejection(payload: dict[str, Any]) -> None:
-    for cls, good in (("note", NOTE), ("receipt", RECEIPT), ("peer_announce", ANNOUNCE)):
+    for cls, good in GOOD.items():
         for changed in (payload, {**good, **dict(zip(good, payload.values(), strict=False))}):
             assert rejection(classes.check_payload, cls, changed) in {None, Reject.BAD_PAYLOAD}
 

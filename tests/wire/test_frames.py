@@ -11,19 +11,47 @@ from hypothesis import strategies as st
 
 from hmp_node.errors import Reject, Rejected
 from hmp_node.wire import frames
-from hmp_node.wire.frames import Bye, Channel, Containers, Frame, Joiner, Ping, Pong, Refused
+from hmp_node.wire.frames import (
+    Bye,
+    Channel,
+    Containers,
+    DialBack,
+    DialledBack,
+    Frame,
+    Joiner,
+    Offer,
+    Offered,
+    Ping,
+    Pong,
+    Refused,
+    Stamp,
+    Want,
+)
 from hmp_node.wire.limits import Limits
 from hmp_node.wire.noise import MAX_MESSAGE, Cipher
 from tests.wire.agents import LIMITS, refused
 
 DID = "did:hmp:container:" + "0" * 64
+ANN, BOB = "did:hmp:agent:ann", "did:hmp:agent:bob"
+numbers = st.integers(0, 2**63 - 1)
+dids = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=256)
 codes = st.from_regex(r"[a-z0-9_:.-]{1,64}", fullmatch=True)
 some_frames = st.one_of(
     st.builds(Containers, st.lists(st.binary(max_size=50), min_size=1, max_size=9).map(tuple)),
-    st.builds(Ping, st.integers(0, 2**63 - 1)),
-    st.builds(Pong, st.integers(0, 2**63 - 1)),
+    st.builds(Ping, numbers),
+    st.builds(Pong, numbers),
     st.builds(Refused, st.just(DID), codes, st.booleans()),
     st.builds(Bye, codes),
+    st.builds(
+        Offer,
+        st.lists(
+            st.builds(Offered, dids, dids, st.integers(1, 2**32), st.integers(-100, 100)), min_size=1, max_size=9
+        ).map(tuple),
+    ),
+    st.builds(Want, st.lists(dids, max_size=9).map(tuple)),
+    st.builds(DialBack, numbers, st.integers(1, 65_535), numbers),
+    st.builds(DialledBack, numbers, st.one_of(st.just(""), dids.map(lambda text: text[:255])), codes),
+    st.builds(Stamp, dids, numbers),
 )
 
 
@@ -41,6 +69,12 @@ def test_bytes_on_the_wire() -> None:
     assert frames.encode(Ping(7)) == bytes.fromhex("920207")
     assert frames.encode(Containers((b"ab",))) == bytes.fromhex("920191c4026162")
     assert frames.encode(Refused("d", "c", temporary=True)) == bytes.fromhex("9404a164a163c3")
+    assert frames.encode(Offer((Offered("d", "r", 256, -1),))) == bytes.fromhex("92069194a164a172cd0100ff")
+    assert frames.encode(Want(("d", "e"))) == bytes.fromhex("920792a164a165")
+    assert frames.encode(Want(())) == bytes.fromhex("920790")
+    assert frames.encode(DialBack(1, 4830, 2)) == bytes.fromhex("940801cd12de02")
+    assert frames.encode(DialledBack(1, "", "ok")) == bytes.fromhex("940901a0a26f6b")
+    assert frames.encode(Stamp("d", 3)) == bytes.fromhex("930aa16403")
 
 
 @pytest.mark.parametrize(
@@ -53,7 +87,7 @@ def test_bytes_on_the_wire() -> None:
         ([True, []], Reject.BAD_FRAME),
         ([1.0, []], Reject.BAD_FRAME),
         ([0], Reject.UNKNOWN_FRAME),
-        ([6, 1], Reject.UNKNOWN_FRAME),
+        ([11, 1], Reject.UNKNOWN_FRAME),
         ([-1], Reject.UNKNOWN_FRAME),
         ([1], Reject.BAD_FRAME),
         ([1, []], Reject.BAD_FRAME),
@@ -73,6 +107,48 @@ def test_bytes_on_the_wire() -> None:
         ([5, ""], Reject.BAD_FRAME),
         ([5, "x" * 65], Reject.BAD_FRAME),
         ([5, None], Reject.BAD_FRAME),
+        ([6], Reject.BAD_FRAME),
+        ([6, []], Reject.BAD_FRAME),
+        ([6, {}], Reject.BAD_FRAME),
+        ([6, [DID]], Reject.BAD_FRAME),
+        ([6, [[DID, ANN, 1]]], Reject.BAD_FRAME),
+        ([6, [[DID, ANN, 1, 0, 0]]], Reject.BAD_FRAME),
+        ([6, [[DID, ANN, 1, 0]], 0], Reject.BAD_FRAME),
+        ([6, [[DID, ANN, 0, 0]]], Reject.BAD_FRAME),
+        ([6, [[DID, ANN, 2**32 + 1, 0]]], Reject.BAD_FRAME),
+        ([6, [[DID, ANN, 1.0, 0]]], Reject.BAD_FRAME),
+        ([6, [[DID, ANN, True, 0]]], Reject.BAD_FRAME),
+        ([6, [[DID, ANN, 1, 101]]], Reject.BAD_FRAME),
+        ([6, [[DID, ANN, 1, -101]]], Reject.BAD_FRAME),
+        ([6, [[DID, ANN, 1, None]]], Reject.BAD_FRAME),
+        ([6, [["", ANN, 1, 0]]], Reject.BAD_FRAME),
+        ([6, [[DID, "я", 1, 0]]], Reject.BAD_FRAME),
+        ([6, [[DID, ANN, 1, 0], [DID, ANN, 1]]], Reject.BAD_FRAME),
+        ([6, [[DID, ANN, 1, 0]] * 1025], Reject.BAD_FRAME),
+        ([7], Reject.BAD_FRAME),
+        ([7, DID], Reject.BAD_FRAME),
+        ([7, [DID, 5]], Reject.BAD_FRAME),
+        ([7, ["a\n"]], Reject.BAD_FRAME),
+        ([7, [DID] * 1025], Reject.BAD_FRAME),
+        ([8, 1, 4830], Reject.BAD_FRAME),
+        ([8, 1, 0, 1], Reject.BAD_FRAME),
+        ([8, 1, 65_536, 1], Reject.BAD_FRAME),
+        ([8, -1, 4830, 1], Reject.BAD_FRAME),
+        ([8, 1, 4830, 2**63], Reject.BAD_FRAME),
+        ([8, 1, 4830, "1"], Reject.BAD_FRAME),
+        ([8, True, 4830, 1], Reject.BAD_FRAME),
+        ([8, 1, 4830, 1, 1], Reject.BAD_FRAME),
+        ([9, 1, "a:1"], Reject.BAD_FRAME),
+        ([9, 1, None, "ok"], Reject.BAD_FRAME),
+        ([9, 1, "a" * 256, "ok"], Reject.BAD_FRAME),
+        ([9, 1, "a\x7f", "ok"], Reject.BAD_FRAME),
+        ([9, 1, "a:1", ""], Reject.BAD_FRAME),
+        ([9, -1, "a:1", "ok"], Reject.BAD_FRAME),
+        ([10, DID], Reject.BAD_FRAME),
+        ([10, 1, 1], Reject.BAD_FRAME),
+        ([10, DID, -1], Reject.BAD_FRAME),
+        ([10, DID, 2**63], Reject.BAD_FRAME),
+        ([10, DID, 1, 1], Reject.BAD_FRAME),
     ],
 )
 def test_malformed_frames(parts: Any, code: Reject) -> None:
@@ -106,6 +182,11 @@ def test_frame_limit() -> None:
     assert frames.decode(frames.encode(fits), small) == fits
     assert refused(frames.decode, bytes(101), small) is Reject.FRAME_TOO_LARGE
     assert refused(channels(small)[0].seal_frame, Containers((bytes(200),))) is Reject.FRAME_TOO_LARGE
+
+
+def test_the_largest_offer_fits_into_a_frame() -> None:
+    offer = Offer((Offered("d" * 256, "r" * 256, 2**32, -100),) * 1024)
+    assert frames.decode(frames.encode(offer), LIMITS) == offer
 
 
 @given(st.binary(max_size=300))
