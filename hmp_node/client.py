@@ -11,8 +11,10 @@ import http.client
 import json
 import os
 import secrets
+import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode, urlsplit
@@ -163,6 +165,8 @@ class EventStream:
         self._client, self._topics, self._patience = client, topics, patience
         self._connection: http.client.HTTPConnection | None = None
         self._response: http.client.HTTPResponse | None = None
+        self._socket: socket.socket | None = None
+        self._over = False
         self._opened = 0.0
         self._pause = PAUSES_S[0]
         self._open()
@@ -177,10 +181,14 @@ class EventStream:
         return self
 
     def __next__(self) -> Event:
+        if self._over:
+            raise StopIteration
         try:
             event = self._read()
         except (http.client.HTTPException, OSError, ValueError):  # the last: what we cannot read
             self.close()
+            if self._over:
+                raise StopIteration from None
             if time.monotonic() - self._opened > LIVED_S:
                 self._pause = PAUSES_S[0]
             self._reopen()
@@ -193,10 +201,19 @@ class EventStream:
         for part in (self._response, self._connection):
             if part is not None:
                 part.close()
-        self._response = self._connection = None
+        self._response = self._connection = self._socket = None
+
+    def end(self) -> None:
+        """End the iteration for good, from any thread: one that waits for an event stops waiting."""
+        self._over = True
+        open_socket = self._socket
+        if open_socket is not None:
+            with suppress(OSError):  # it broke by itself
+                open_socket.shutdown(socket.SHUT_RDWR)
 
     def _open(self) -> None:
         connection, headers = self._client.connect(SILENCE_S)
+        open_socket = connection.sock
         if self.last_id is not None:
             headers["Last-Event-ID"] = str(self.last_id)
         try:
@@ -210,7 +227,7 @@ class EventStream:
         except BaseException:
             connection.close()
             raise
-        self._connection, self._response = connection, response
+        self._connection, self._response, self._socket = connection, response, open_socket
         self._opened = time.monotonic()
 
     def _reopen(self) -> None:

@@ -17,10 +17,12 @@ from typing import Any
 import msgspec
 import yaml
 
-from hmp_node.actions.context import ActionSettings
+from hmp_node.actions.context import ActionSettings, BookSettings, MailmanSettings
 from hmp_node.errors import Reject, Rejected
 from hmp_node.logs import LoggerSettings
 from hmp_node.mesh.settings import MeshSettings
+from hmp_node.net.dht.settings import DhtSettings
+from hmp_node.net.lan_settings import LanSettings
 from hmp_node.net.settings import NetSettings
 from hmp_node.store.database import StoreSettings
 from hmp_node.wire.frames import subprotocol
@@ -28,6 +30,8 @@ from hmp_node.wire.limits import Limits
 
 PREFIX = "HMP_"
 NAME_MAX = 64
+WORD_MAX = 64
+MAILMAN = "mailman"
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,11 @@ class NodeSettings:
     network: str = "main"
     listen: tuple[str, ...] = ()
     announce: tuple[str, ...] = ()
+    join: tuple[str, ...] = ()
+    interests: tuple[str, ...] = ()
+    expertise: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
     passphrase_file: str = ""
 
     def __post_init__(self) -> None:
@@ -45,6 +54,14 @@ class NodeSettings:
         if len(self.name) > NAME_MAX or not self.name.isprintable():
             raise ValueError(f"name must be at most {NAME_MAX} characters, none of them a control character")
         subprotocol(self.network)
+        for kind in ("interests", "expertise", "topics", "roles"):
+            for word in getattr(self, kind):
+                if not 0 < len(word) <= WORD_MAX or not word.isprintable():
+                    raise ValueError(
+                        f"{kind} are words of 1 to {WORD_MAX} characters, none of them a control character"
+                    )
+        if MAILMAN in self.roles:
+            raise ValueError("the role mailman comes with mailman.serve")
 
 
 @dataclass(frozen=True)
@@ -68,6 +85,10 @@ class Config:
     mail: ActionSettings = field(default_factory=ActionSettings)
     mesh: MeshSettings = field(default_factory=MeshSettings)
     net: NetSettings = field(default_factory=NetSettings)
+    lan: LanSettings = field(default_factory=LanSettings)
+    dht: DhtSettings = field(default_factory=DhtSettings)
+    book: BookSettings = field(default_factory=BookSettings)
+    mailman: MailmanSettings = field(default_factory=MailmanSettings)
 
     def __post_init__(self) -> None:
         """Refuse, as `ValueError`, limits that not even an announcement would fit."""
@@ -145,8 +166,12 @@ def _build(kind: Any, values: Any, where: str, source: str) -> Any:
     if not isinstance(values, dict):
         raise _bad(where, values, "a section of keys is expected", source)
     hints = typing.get_type_hints(kind)
-    # A room's own copy of the shared limits is set by the node, from the section `limits`.
-    known = {item.name: item for item in fields(kind) if kind is Config or not is_dataclass(hints[item.name])}
+    # What a room shares with others is set by the node: the section `limits`, and what another section says.
+    known = {
+        item.name: item
+        for item in fields(kind)
+        if kind is Config or not (is_dataclass(hints[item.name]) or "section" in item.metadata)
+    }
     built: dict[str, Any] = {}
     for key, value in values.items():
         name = f"{where}.{key}" if where else str(key)

@@ -1,7 +1,8 @@
 """The files of one node's home: where they are, who may read them, and that one process at a time uses them.
 
 A home holds ``node.yaml``, ``identity.key`` (0600), ``node.db``, ``log.head``, ``api.token`` (0600),
-``api.json`` (where the running node's local API listens), ``node.lock``, ``logs/`` and ``backups/``.
+``api.json`` (where the running node's local API listens), ``node.lock``, ``dht.json`` (contacts of the DHT),
+``logs/`` and ``backups/``.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Home:
         self.lock = path / "node.lock"
         self.store = path / "node.db"
         self.logs = path / "logs"
+        self.contacts = path / "dht.json"
 
     def prepare(self) -> None:
         """Make the folders, readable by their owner alone.
@@ -96,6 +98,21 @@ class Home:
         token = secrets.token_urlsafe(32)
         write_private(self.token, token + "\n")
         return token
+
+    def read_contacts(self) -> dict[str, Any] | None:
+        """What the DHT knew when it last ran; None if nothing readable is there."""
+        try:
+            found = json.loads(self.contacts.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def keep_contacts(self, state: dict[str, Any]) -> None:
+        """Remember what the DHT knows; what cannot be written now is written next time."""
+        try:
+            write_private(self.contacts, json.dumps(state) + "\n")
+        except OSError as error:
+            logger.warning("%s could not be written: %s", self.contacts, error.strerror)
 
     def publish_endpoint(self, facts: dict[str, Any]) -> None:
         """Say where the local API listens; `withdraw_endpoint` takes it back."""

@@ -24,22 +24,27 @@ from pathlib import Path
 from typing import Any
 
 from hmp_node import __version__, config, identity
-from hmp_node.actions import queries
+from hmp_node.actions import book, queries
 from hmp_node.actions.actors import Actor, System, User, from_mesh
 from hmp_node.actions.context import Context, Me, now_us
-from hmp_node.actions.feed import Feed, FeedEvent
+from hmp_node.actions.feed import DROPPED, Feed, FeedEvent
 from hmp_node.actions.perform import Actions
 from hmp_node.actions.registry import REGISTRY
 from hmp_node.errors import Failed, Failure, HmpError, Reject, Rejected
+from hmp_node.finding import Finding
 from hmp_node.home import Home
 from hmp_node.identity import Identity
+from hmp_node.joining import keep_joined
 from hmp_node.logs import log_to
-from hmp_node.mesh.events import Now, Started
+from hmp_node.mesh.events import Now
 from hmp_node.mesh.machine import Mesh
 from hmp_node.metrics import Metrics
+from hmp_node.miner import Miner
 from hmp_node.net.driver import Driver
-from hmp_node.net.own import concrete
+from hmp_node.net.fetch import fetch
+from hmp_node.net.interfaces import same_subnet
 from hmp_node.net.transport import Transport
+from hmp_node.presence import Announcer
 from hmp_node.store import log_redact
 from hmp_node.store import settings as store_settings
 from hmp_node.store.copies import copy_store
@@ -52,7 +57,6 @@ from hmp_node.web.api import build_app
 from hmp_node.web.limits import ApiLimits
 from hmp_node.wire.address import parse_listen
 from hmp_node.wire.card import Card, encode
-from hmp_node.wire.container import Draft
 from hmp_node.wire.text import did_key
 
 MESH_PORT = 7440
@@ -61,6 +65,10 @@ UPKEEP_SECONDS = 1.0
 UPKEEP_TURNS = 3600
 SWITCH_SECONDS = 0.001
 OWNER_KEY = "node.did"
+CARD_ADDRESSES = 8
+CARD_MAILMEN = 2
+REVOKED = "node.revoked"
+ANNOUNCE_AGAIN = ("node.reach", "node.mailmen", REVOKED)
 
 logger = logging.getLogger(__name__)
 Probe = Callable[[str], None]
@@ -88,6 +96,9 @@ class Node:
         self.transport: Transport
         self.driver: Driver
         self.supervisor: Supervisor
+        self.finding = Finding(settings, me, home)
+        self.miner = Miner()
+        self.announcer: Announcer
         self.api: server.Listening
 
     @property
@@ -103,13 +114,9 @@ class Node:
 
     def card(self) -> str:
         """Our contact card: one line to hand to a friend."""
-        name, network = self.settings.node.name, self.settings.node.network
-        return encode(Card(self.did, tuple(self.reachable()), name, network))
-
-    def reachable(self) -> list[str]:
-        """The addresses we tell others: those set by hand, else what we listen on, wildcards made concrete."""
-        given = list(self.settings.node.announce)
-        return given or [spot for bound in self.mesh_addresses for spot in concrete(bound)]
+        node, announcer = self.settings.node, self.announcer
+        spots = tuple(announcer.addresses[:CARD_ADDRESSES])
+        return encode(Card(self.did, spots, node.name, node.network, announcer.standpoint.mailmen_at[:CARD_MAILMEN]))
 
     def status(self) -> dict[str, Any]:
         """The node's own facts for `hmp-node status`."""
@@ -126,6 +133,8 @@ class Node:
                 job.name: {"state": job.state, "restarts": job.restarts, "last_error": job.last_error} for job in jobs
             },
             "net": self.transport.stats() | self.driver.stats(),
+            "finders": self.finding.finders.status(),
+            "mining": self.miner.status(),
         }
 
     def healthy(self) -> dict[str, Any]:
@@ -197,6 +206,12 @@ async def _build(node: Node, me: Identity, probe: Probe, stack: contextlib.Async
         post=lambda event: node.driver.post(event),  # noqa: PLW0108
         status=node.status,
         card=node.card,
+        mailman=settings.mailman,
+        book=settings.book,
+        search=node.finding.finders.search,
+        look_up=node.finding.finders.look_up,
+        fetch=fetch,
+        is_near=same_subnet,
     )
     node.actions = Actions(node.context)
     keep_head(node.database, chain, sign=me.sign, now_us=now_us, file=head)
@@ -206,7 +221,12 @@ async def _build(node: Node, me: Identity, probe: Probe, stack: contextlib.Async
         me.public_key,
         me.static,
         settings.node.network,
-        replace(settings.mesh, limits=settings.limits),
+        replace(
+            settings.mesh,
+            limits=settings.limits,
+            relay_after=settings.mail.relay_after_s,
+            stamp_bits=settings.mail.work_bits,
+        ),
         random.SystemRandom(),
         lambda: os.urandom(32),
     )
@@ -217,9 +237,13 @@ async def _build(node: Node, me: Identity, probe: Probe, stack: contextlib.Async
         answer=lambda query: queries.answer(node.context, query),
         tell=lambda topic, data: node.feed.publish(FeedEvent(None, topic, data)),
         clock=clock,
+        look_up=node.finding.look_up,
+        mine=node.miner.mine,
         probe=probe,
     )
     await node.actions.start()
+    for address in await book.given_names(node.context):
+        node.transport.give(address)
 
 
 async def _check_owner(database: SqliteDatabase, me: Identity, home: Home) -> None:
@@ -251,15 +275,32 @@ async def _serve(
     settings = node.settings
     await _listen(node.transport, listen or settings.node.listen)
     stack.push_async_callback(node.transport.stop)
+    finding = node.finding
+    await finding.start(node.actions, node.driver.post, node.mesh_addresses)
+    stack.push_async_callback(finding.stop)
+    node.announcer = Announcer(
+        node.context,
+        settings,
+        bound=node.mesh_addresses,
+        post=node.driver.post,
+        present=finding.present,
+        mine=node.miner.mine,
+        leave=node.transport.leave,
+    )
     group = await stack.enter_async_context(_jobs())
     node.supervisor = Supervisor(group, lambda job: _tell_job(node, job))
-    tasks = [
-        node.supervisor.keep("mesh", node.driver.run),
-        node.supervisor.keep("upkeep", lambda: _upkeep(node)),
+    await node.announcer.look()
+    jobs = [
+        ("mesh", node.driver.run),
+        ("upkeep", lambda: _upkeep(node)),
+        ("announcing", node.announcer.run),
+        ("following", lambda: _follow(node)),
+        ("joining", lambda: keep_joined(_as_owner(node), settings.node.join, folder=node.home.path)),
+        *finding.jobs,
     ]
+    tasks = [node.supervisor.keep(name, job) for name, job in jobs]
     stack.push_async_callback(_cancel, tasks)
     stack.push_async_callback(node.transport.stop)
-    node.driver.post(Started(_announcement(node)))
     token = node.home.read_token()
     app = build_app(
         node.actions,
@@ -325,36 +366,32 @@ async def _open_api(app: Any, listen: str, *, allow_remote: bool) -> server.List
         return await server.start(app, "127.0.0.1", 0)
 
 
-def _announcement(node: Node) -> Any:
-    """Our signed `peer_announce` (protocol/spec/channel.md): who we are, where, and what we can take."""
-    limits, context = node.settings.limits, node.context
-    payload = {
-        "name": node.settings.node.name,
-        "interests": [],
-        "expertise": [],
-        "topics": [],
-        "roles": [],
-        "addresses": [{"addr": address} for address in node.reachable()],
-        "mailman": [],
-        "capabilities": ["encrypt", "notes"],
-        "protocols": ["HMP v5.0"],
-        "hmp_node": {
-            "software": f"hmp_node {__version__}",
-            "accept_classes": ["note", "receipt", "peer_announce"],
-            "compression": ["gzip"],
-            "encryption": ["x25519-chacha20poly1305"],
-            "transports": ["ws"],
-            "max_container_bytes": limits.container_bytes,
-        },
-    }
-    return context.build(Draft(cls="peer_announce", payload=payload), timestamp=context.now())
+def _as_owner(node: Node) -> Callable[[str, dict[str, Any]], Awaitable[object]]:
+    """What stands in node.yaml is the owner's word."""
+    return lambda action, args: node.actions.perform(User(), action, args)
+
+
+async def _follow(node: Node) -> None:
+    """Hear what happens, for those who have to do something about it."""
+    async with node.feed.subscribe() as events:
+        async for event in events:
+            if event.topic in ANNOUNCE_AGAIN:
+                node.announcer.change()
+            if event.topic == REVOKED:
+                node.finding.revoke()
+            node.finding.heard(event.topic, event.data)
+            if event.topic == DROPPED:
+                node.announcer.change()
+                return
 
 
 async def _upkeep(node: Node) -> None:
     """Once a second: show held notes that are due, close outbox rows past their time. Once an hour: tidy up."""
     for second in itertools.count():
         await asyncio.sleep(UPKEEP_SECONDS)
-        actions = ["note.release", "outbox.expire"] + (["node.upkeep"] if second % UPKEEP_TURNS == 0 else [])
+        actions = ["note.release", "outbox.expire"]
+        actions += ["mail.upkeep"] if second % 60 == 0 else []
+        actions += ["node.upkeep"] if second % UPKEEP_TURNS == 0 else []
         for action in actions:
             try:
                 await node.actions.perform(System(), action, {})

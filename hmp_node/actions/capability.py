@@ -29,6 +29,7 @@ HOLDERS: Mapping[str, frozenset[Kind]] = {
     "log.read": frozenset({"user", "llm", "mcp"}),
     "log.export": frozenset({"user"}),
     "node.read": frozenset({"user", "llm", "mcp"}),
+    "node.manage": frozenset({"user"}),
     "mesh.deliver": frozenset({"peer"}),
     "mesh.upkeep": frozenset({"system"}),
 }

@@ -14,7 +14,8 @@ from hmp_node.actions.feed import Feed
 from hmp_node.actions.once import Once
 from hmp_node.actions.standing import Standings
 from hmp_node.errors import Failed, Failure
-from hmp_node.mesh.events import DialAsked, Event, PingAsked, StatusAsked
+from hmp_node.mesh.events import DialAsked, Event, PingAsked, ProbeAsked, StatusAsked
+from hmp_node.mesh.hints import Want
 from hmp_node.store.database import Database, Work
 from hmp_node.store.log import Chain
 from hmp_node.wire.container import Draft, VerifiedContainer, build
@@ -23,7 +24,7 @@ from hmp_node.wire.text import time_text
 
 T = TypeVar("T")
 # A question carries id 0; whoever asks the mesh gives it its number.
-Question: TypeAlias = DialAsked | PingAsked | StatusAsked
+Question: TypeAlias = DialAsked | PingAsked | ProbeAsked | StatusAsked
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,10 @@ class ActionSettings:
     ``read_receipts``: tell senders what has been read. ``order_hold_s``: how long a note waits for an earlier
     one of its sender. ``quarantine_notes``: how many notes of strangers may wait at once. ``stranger_*``: what
     the first-start grant for ``*`` allows a day. ``retry_s``: when to try a peer again that said "not now".
-    ``applied_days``: how long the key of a request makes it once-only.
+    ``applied_days``: how long the key of a request makes it once-only. ``relay_after_s``: how long a note tries to
+    go straight before a mailman gets it too. ``work_bits``: what a stranger beyond the free budget has to prove for
+    each note, and ``work_notes_per_day`` how many that buys at most. ``ticket_days``: how long whom you answered
+    needs no such proof.
     """
 
     read_receipts: bool = True
@@ -43,6 +47,43 @@ class ActionSettings:
     stranger_bytes_per_day: int = 262_144
     retry_s: float = 60.0
     applied_days: int = 7
+    relay_after_s: float = 2.0
+    work_bits: int = 20
+    work_notes_per_day: int = 200
+    ticket_days: int = 30
+
+
+@dataclass(frozen=True, slots=True)
+class MailmanSettings:
+    """Section ``mailman`` of node.yaml: what this node keeps for others, if it serves as a mailman.
+
+    Sizes are bytes of sealed containers. ``sender_bytes``: of one sender, all clients together.
+    """
+
+    serve: bool = False
+    clients: int = 1000
+    total_bytes: int = 268_435_456
+    client_bytes: int = 16_777_216
+    sender_bytes: int = 4_194_304
+    keep_days: int = 30
+
+
+@dataclass(frozen=True, slots=True)
+class BookSettings:
+    """Section ``book`` of node.yaml: the address book's limits. Peers you joined, trust or have near stand outside.
+
+    ``per_subnet``: addresses of one IPv4 /24 or IPv6 /48. ``told_hours``: how long the word of other peers counts.
+    ``work_bits``: what an address of a stranger has to prove, ``announce_bits`` what we prove for ours.
+    """
+
+    addresses: int = 10_000
+    per_peer: int = 16
+    per_subnet: int = 16
+    near: int = 32
+    told_hours: int = 24
+    queries_per_hour: int = 30
+    work_bits: int = 16
+    announce_bits: int = 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +103,15 @@ def now_us() -> int:
 async def no_mesh(question: Question, timeout_s: float) -> Any:
     """Ask a mesh that is not there."""
     raise Failed(Failure.NO_NODE, f"there is no mesh to ask {type(question).__name__} for {timeout_s:g} s")
+
+
+async def no_finder(_what: object) -> None:
+    """Find nothing."""
+
+
+async def no_fetch(url: str) -> bytes:
+    """Fetch nothing."""
+    raise Failed(Failure.NO_NODE, f"only a running node fetches {url[:80]}", remedy="start it with `hmp-node run`")
 
 
 class Moment(NamedTuple):
@@ -86,7 +136,9 @@ class Context:
 
     ``ask`` puts a question to the mesh and gives its answer within so many seconds, or raises (`Failed`
     TIMED_OUT, or what the mesh answered); ``post`` hands it an event; ``status`` gives the node's own facts,
-    ``card`` its contact card. ``home`` is where `log.head` and exports live.
+    ``card`` its contact card. ``home`` is where `log.head` and exports live. ``search`` and ``look_up`` ask every
+    finder at once and end when all had their say; ``fetch`` gets a seed list from an https URL; ``is_near`` says
+    whether an IP is in a network that one of our interfaces is in.
     """
 
     db: Database
@@ -105,12 +157,20 @@ class Context:
     post: Callable[[Event], None] = lambda _event: None
     status: Callable[[], dict[str, Any]] = dict
     card: Callable[[], str] = str
+    mailman: MailmanSettings = field(default_factory=MailmanSettings)
+    book: BookSettings = field(default_factory=BookSettings)
+    search: Callable[[Want], Awaitable[None]] = no_finder
+    look_up: Callable[[str], Awaitable[None]] = no_finder
+    fetch: Callable[[str], Awaitable[bytes]] = no_fetch
+    is_near: Callable[[str], bool] = lambda _ip: False
     running: bool = True  # False: only the store is there, read while no node runs
     standings: Standings = field(default_factory=Standings)
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     once: Once | None = None
     # Keys pinned for DIDs that do not carry theirs: what `wire.container.verify` asks for, on the event loop.
     pinned: dict[str, bytes] = field(default_factory=dict)
+    # Priority that its sender gave each container we said we would keep, until it comes.
+    offered: dict[str, int] = field(default_factory=dict)
     # (sender, stream) of notes that may be held: more than there are, never fewer.
     held: set[tuple[str, str]] = field(default_factory=set)
 

@@ -5,11 +5,21 @@ Nothing is announced that is not on disk: facts of a work that was rolled back a
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from hmp_node.actions.context import Context
 from hmp_node.actions.feed import FeedEvent
-from hmp_node.mesh.events import OutboxChanged, PeerForgotten, ReceiptsMade, ReceiptsStored
+from hmp_node.mesh.events import (
+    MailKept,
+    MailmenChanged,
+    OutboxChanged,
+    PeerForgotten,
+    ReceiptsMade,
+    ReceiptsStored,
+    Told,
+)
 from hmp_node.store.database import Facts, Tx
 from hmp_node.wire.container import VerifiedContainer
 
@@ -20,15 +30,19 @@ RECEIPT_STORED = "actions.receipt_stored"  # (signer, container DIDs)
 FORGOTTEN = "actions.forgotten"  # a peer's DID
 FEED = "actions.feed"  # FeedEvent
 PINNED = "actions.pinned"  # (DID, public key)
+TOLD = "actions.told"  # (a peer's DID, or None for every connected peer; container)
+MAIL_KEPT = "actions.mail_kept"  # a client's DID: we hold new mail for it
+MAILMEN = "actions.mailmen"  # (DIDs of the mailmen we use, whether we are one): all of it, the last word counts
 
 
 class Due(NamedTuple):
-    """One item owed to a sender."""
+    """One item owed to a sender. ``recipients``: for whom of a group's members a container is ``relayed``."""
 
     to: str
     did: str
     state: str
     reason: str | None = None
+    recipients: tuple[str, ...] = ()
 
 
 def tell(tx: Tx, topic: str, data: dict[str, Any], *, seq: int | None = None) -> None:
@@ -52,6 +66,13 @@ def announce(ctx: Context, facts: Facts) -> None:
         ctx.post(ReceiptsMade(to, receipt))
     for by, containers in _of(facts, RECEIPT_STORED):
         ctx.post(ReceiptsStored(by, containers))
+    for own, serving in _of(facts, MAILMEN)[-1:]:
+        ctx.post(MailmenChanged(own, serving))
+    for to, told in groupby(_of(facts, TOLD), key=itemgetter(0)):
+        ctx.post(Told(to, tuple(container for _, container in told)))
+    clients = tuple(dict.fromkeys(_of(facts, MAIL_KEPT)))
+    if clients:
+        ctx.post(MailKept(clients))
     for did in dict.fromkeys(_of(facts, FORGOTTEN)):
         ctx.post(PeerForgotten(did))
     recipients = tuple(dict.fromkeys(_of(facts, OUTBOX)))

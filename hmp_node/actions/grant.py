@@ -15,12 +15,13 @@ from hmp_node.actions.standing import CONTAINERS, NOTES
 from hmp_node.errors import Reject, Rejected
 from hmp_node.store import grants, settings
 from hmp_node.store.database import Tx
+from hmp_node.store.tickets import TICKET
 from hmp_node.wire.text import is_did, time_text
 
 EVERYBODY = "*"
 FRIEND = "tag:Friend"
 FIRST = "grants.first"
-KINDS = (NOTES, CONTAINERS)
+KINDS = (NOTES, CONTAINERS, TICKET)
 _KIND = r"^[a-z][a-z0-9_-]{0,31}$"
 _MAX = 2**53
 

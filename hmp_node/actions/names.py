@@ -14,8 +14,8 @@ from hmp_node.actions.alike import plain
 from hmp_node.actions.context import Context
 from hmp_node.errors import Failed, Failure, HmpError, Reject, Rejected
 from hmp_node.mesh.events import DialAsked, PingAsked
-from hmp_node.store import peers
-from hmp_node.store.database import Reader
+from hmp_node.store import addresses, aliases, announced, peers
+from hmp_node.store.database import Reader, Tx
 from hmp_node.wire import card
 from hmp_node.wire.address import check, looks_like_address
 from hmp_node.wire.seal import exchange_key
@@ -36,12 +36,16 @@ _SPEAKS = re.compile(r"it speaks hmp\.(v\d+)\.([a-z0-9-]+), we speak hmp\.(v\d+)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Somebody meant: either a DID, with address hints on the way, or a folded name still to be looked up."""
+    """Somebody meant: either a DID, with address hints on the way, or a folded name still to be looked up.
+
+    ``mailmen``: (DID, address or None) of those who hold its mail, as a card says.
+    """
 
     did: str | None
     name: str | None = None
     hints: tuple[str, ...] = ()
-    source: str = peers.BY_CARD
+    source: str = addresses.CARD
+    mailmen: tuple[tuple[str, str | None], ...] = ()
 
 
 # --- names ----------------------------------------------------------------------------------------------
@@ -116,7 +120,7 @@ async def find_target(ctx: Context, text: str, *, timeout_s: float = DIAL_S) -> 
     if looks_like_address(text):
         address = check(text)
         did, _, used = await ask(ctx, DialAsked(0, (address,), None), timeout_s)
-        return Target(did, hints=(used,), source=peers.BY_HAND)
+        return Target(did, hints=(used,), source=addresses.HAND)
     return Target(None, check_name(text))
 
 
@@ -152,7 +156,25 @@ def read_card(ctx: Context, text: str) -> Target:
             f"the card is for network {read.network!r}, this node is on {ctx.network!r}",
             remedy="start a node on that network, or ask for a card of this one",
         )
-    return Target(read.did, hints=tuple(check(address) for address in read.addresses))
+    mailmen = tuple(card.mailman(text) for text in read.mailmen)
+    return Target(
+        read.did,
+        hints=tuple(check(address) for address in read.addresses),
+        mailmen=tuple((did, None if address is None else check(address)) for did, address in mailmen),
+    )
+
+
+async def keep_hints(ctx: Context, tx: Tx, did: str, target: Target, *, now: str) -> None:
+    """Put what came with a target into the address book: the owner wants this peer."""
+    if not target.hints and not target.mailmen:
+        return
+    await peers.unshun(tx, did)
+    await addresses.learn(tx, did, target.hints, target.source, expires_at=None, now=now, limits=ctx.book)
+    if target.mailmen:
+        await announced.set_mailmen(tx, did, [mailman for mailman, _ in target.mailmen], addresses.CARD)
+    for mailman, address in target.mailmen:
+        if address is not None and mailman != ctx.me.did:
+            await addresses.learn(tx, mailman, [address], addresses.CARD, expires_at=None, now=now, limits=ctx.book)
 
 
 async def look_up(reader: Reader, target: Target) -> str:
@@ -160,7 +182,7 @@ async def look_up(reader: Reader, target: Target) -> str:
     if target.did is not None:
         return target.did
     name = target.name or ""
-    did = await peers.alias_did(reader, name)
+    did = await aliases.did_of(reader, name)
     if did is not None:
         return did
     claimants = await _claimants(reader, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -15,13 +16,15 @@ from hmp_node.actions.note import MAX_PAGE
 from hmp_node.actions.registry import Done, Nothing, RowNumber, action
 from hmp_node.actions.views import OutboxView, outbox_view
 from hmp_node.errors import Reject, Rejected
-from hmp_node.store import outbox
+from hmp_node.store import outbox, relays
 from hmp_node.store.database import Tx
 from hmp_node.wire.text import time_text
 
 MAX_WAIT_S = 86_400.0
 _EXPIRE_AT_ONCE = 500
 _DEAD_ENDS = ("refused", "failed", "expired")
+# What it signed for just now may cross with what we sent it just before.
+_SIGNED_LONG_AGO_US = 600_000_000
 
 
 class NoteOutbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,7 +48,7 @@ class NoteWait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     container_did: str | None = None
     note_id: RowNumber | None = None
-    state: Literal["sent", "delivered", "read"] = "delivered"
+    state: Literal["sent", "relayed", "delivered", "read"] = "delivered"
     timeout_s: Annotated[float, Meta(ge=0, le=MAX_WAIT_S)] = 30.0
 
 
@@ -57,9 +60,10 @@ class Waited(msgspec.Struct, frozen=True):
 
 
 class OutboxSent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Ids of outbox rows that were written to a channel."""
+    """Ids of outbox rows that were written to a channel; ``via``: to that of a mailman, which had asked for them."""
 
     ids: tuple[RowNumber, ...]
+    via: str | None = None
 
 
 class OutboxWithheld(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -97,7 +101,12 @@ async def note_outbox(ctx: Context, _actor: Actor, args: NoteOutbox) -> OutboxPa
     """A page of the outbox; states past ``sent`` are those that stored receipts prove."""
     recipient = None if args.to is None else await names.resolve(ctx.db, args.to)
     rows = await outbox.listing(ctx.db, state=args.state, recipient=recipient, before=args.before, limit=args.limit + 1)
-    return OutboxPage([outbox_view(row) for row in rows[: args.limit]], more=len(rows) > args.limit)
+    return OutboxPage(await _views(ctx, rows[: args.limit]), more=len(rows) > args.limit)
+
+
+async def _views(ctx: Context, rows: Sequence[outbox.OutboxRow]) -> list[OutboxView]:
+    said = await relays.of_rows(ctx.db, [row.id for row in rows])
+    return [outbox_view(row, said.get(row.id, [])) for row in rows]
 
 
 @action(
@@ -128,7 +137,7 @@ async def note_wait(ctx: Context, _actor: Actor, args: NoteWait) -> Waited:
             hopeless = bool(open_rows) and all(row.state in _DEAD_ENDS for row in open_rows)
             left = deadline - asyncio.get_running_loop().time()
             if not open_rows or hopeless or left <= 0:
-                return Waited(not open_rows, [outbox_view(row) for row in rows])
+                return Waited(not open_rows, await _views(ctx, rows))
             try:
                 async with asyncio.timeout(left):
                     await changed.wait()
@@ -156,10 +165,16 @@ async def _rows(ctx: Context, args: NoteWait) -> list[outbox.OutboxRow]:
     help="The mesh has written these rows to a channel.",
 )
 async def outbox_sent(ctx: Context, _actor: System, args: OutboxSent) -> Done:
-    """Our own word, and no more than that."""
+    """Our own word, and no more than that. A mailman that asks for what it has signed for has lost it."""
 
     async def work(tx: Tx) -> Done:
-        for container_did, recipient in await outbox.mark_sent(tx, args.ids, now=ctx.now()):
+        now_us = ctx.now_us()
+        now = time_text(now_us)
+        news = await outbox.mark_sent(tx, args.ids, now=now, straight=args.via is None)
+        if args.via is not None:
+            before = time_text(now_us - _SIGNED_LONG_AGO_US)
+            news += await relays.lost(tx, args.ids, args.via, signed_before=before, now=now)
+        for container_did, recipient in news:
             facts.tell(tx, "note.state", facts.note_state(container_did, recipient, "sent"))
         return Done()
 
@@ -203,14 +218,13 @@ async def outbox_failed(ctx: Context, _actor: System, args: OutboxFailed) -> Don
         reason = args.reason[:64]
         if args.temporary:
             until = time_text(now_us + int(ctx.settings.retry_s * 1_000_000))
-            state = "queued"
-            moved = await outbox.postpone(
+            state = await outbox.postpone(
                 tx, args.container_did, args.recipient_did, reason=reason, until=until, now=now
             )
         else:
-            state = "failed"
             moved = await outbox.fail(tx, args.container_did, args.recipient_did, reason=reason, now=now)
-        if moved:
+            state = "failed" if moved else None
+        if state is not None:
             facts.tell(tx, "note.state", facts.note_state(args.container_did, args.recipient_did, state, reason))
         return Done()
 

@@ -6,23 +6,27 @@ send to, blocks and grants are the owner's alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from hmp_node.actions import facts, names, outbox, words
+from hmp_node.actions import facts, mail, mailman, names, outbox, words
 from hmp_node.actions.actors import Actor
 from hmp_node.actions.alike import shapes
 from hmp_node.actions.context import Context
+from hmp_node.actions.find import by_kind
 from hmp_node.actions.names import Target
 from hmp_node.actions.registry import Done, action
 from hmp_node.errors import Denied, Deny, Failure, HmpError, Reject, Rejected
 from hmp_node.mesh.events import DialAsked, PingAsked
-from hmp_node.store import aliases, notes, peers
+from hmp_node.store import addresses, aliases, announced, notes, peers, quarantine, relays
 from hmp_node.store import outbox as outbox_store
+from hmp_node.store.addresses import AddressRow
 from hmp_node.store.database import Tx
-from hmp_node.store.peers import AddressRow, PeerRow
+from hmp_node.store.peers import PeerRow
 from hmp_node.wire import card
 from hmp_node.wire.address import check, looks_like_address
 from hmp_node.wire.text import did_key
@@ -47,17 +51,20 @@ class PeerRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AddressView(msgspec.Struct, frozen=True):
-    """One way to a peer and how it went; ``source``: hand, card, announce."""
+    """One way to a peer and how it went. ``source``: the best one that named it (store/addresses.py); a way is not
+    dialled after ``expires_at``."""
 
     address: str
     source: str
+    expires_at: str | None
     last_success: str | None
     last_failure: str | None
     failure_reason: str | None
 
 
 class PeerView(msgspec.Struct, frozen=True):
-    """``name`` is yours; ``announced``, ``description``, ``capabilities`` and ``software`` the peer's own claims."""
+    """``name`` is yours; ``announced``, ``description``, ``words``, ``capabilities``, ``mailmen`` and ``software`` are
+    the peer's own claims. ``words`` are by kind: interest, expertise, topic, role; ``mailmen`` hold its mail."""
 
     did: str
     name: str | None
@@ -72,6 +79,8 @@ class PeerView(msgspec.Struct, frozen=True):
     capabilities: dict[str, Any]
     software: str | None
     addresses: list[AddressView]
+    words: dict[str, list[str]]
+    mailmen: list[str]
 
 
 class PeerPage(msgspec.Struct, frozen=True):
@@ -123,10 +132,17 @@ class PeerAlias(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     did: str | None = None
 
 
-class Purged(msgspec.Struct, frozen=True):
-    """How many notes are gone for good."""
+class PeerPurge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One peer with all it sent, or with ``strangers`` every note that waits in quarantine."""
 
-    did: str
+    peer: str | None = None
+    strangers: bool = False
+
+
+class Purged(msgspec.Struct, frozen=True):
+    """How many notes are gone for good; ``did`` None: of strangers."""
+
+    did: str | None
     notes: int
 
 
@@ -167,8 +183,8 @@ class Pong(msgspec.Struct, frozen=True):
 async def peer_list(ctx: Context, _actor: Actor, args: PeerList) -> PeerPage:
     """A page of peers by DID."""
     rows = await peers.listing(ctx.db, after=args.after, limit=args.limit + 1)
-    ways = await peers.addresses_of(ctx.db, [row.did for row in rows[: args.limit]])
-    return PeerPage([_view(ctx, row, ways.get(row.did, [])) for row in rows[: args.limit]], more=len(rows) > args.limit)
+    shown = rows[: args.limit]
+    return PeerPage(await _views(ctx, shown), more=len(rows) > args.limit)
 
 
 @action(
@@ -186,10 +202,24 @@ async def peer_show(ctx: Context, _actor: Actor, args: PeerRef) -> PeerView:
     row = await peers.find(ctx.db, did)
     if row is None:
         raise Rejected(Reject.NOT_FOUND, f"no peer {did} is known here")
-    return _view(ctx, row, await peers.addresses(ctx.db, did))
+    return (await _views(ctx, [row]))[0]
 
 
-def _view(ctx: Context, row: PeerRow, ways: list[AddressRow]) -> PeerView:
+async def _views(ctx: Context, rows: Sequence[PeerRow]) -> list[PeerView]:
+    dids = [row.did for row in rows]
+    ways = await addresses.of_each(ctx.db, dids, now=ctx.now())
+    said = await announced.words_of(ctx.db, dids)
+    mailmen = await announced.mailmen_of_each(ctx.db, dids)
+    return [_view(ctx, row, ways.get(row.did, ()), said.get(row.did, ()), mailmen.get(row.did, [])) for row in rows]
+
+
+def _view(
+    ctx: Context,
+    row: PeerRow,
+    ways: Sequence[AddressRow],
+    said: Sequence[tuple[str, str]],
+    mailmen: list[str],
+) -> PeerView:
     return PeerView(
         did=row.did,
         name=row.alias,
@@ -205,8 +235,11 @@ def _view(ctx: Context, row: PeerRow, ways: list[AddressRow]) -> PeerView:
         capabilities=msgspec.json.decode(row.capabilities or "{}", type=dict[str, Any]),
         software=row.software,
         addresses=[
-            AddressView(way.address, way.source, way.last_success, way.last_failure, way.failure_reason) for way in ways
+            AddressView(way.address, way.source, way.expires_at, way.last_success, way.last_failure, way.failure_reason)
+            for way in ways
         ],
+        words=by_kind(said),
+        mailmen=mailmen,
     )
 
 
@@ -244,7 +277,7 @@ async def peer_ping(ctx: Context, _actor: Actor, args: PeerPing) -> Pong:
     did = await names.resolve(ctx.db, args.peer)
     if did == ctx.me.did:
         raise names.myself()
-    ways = tuple(way.address for way in await peers.addresses(ctx.db, did))
+    ways = tuple(await addresses.usable(ctx.db, did, now=ctx.now()))
     seconds = await names.ask(ctx, PingAsked(0, did, ways), args.timeout_s)
     return Pong(did, round(seconds * 1000, 3))
 
@@ -275,11 +308,10 @@ async def peer_join(ctx: Context, _actor: Actor, args: PeerJoin) -> Joined:
         if standing.blocked:
             raise Denied(Deny.BLOCKED, f"{did} is blocked", remedy="unblock it first")
         await peers.ensure(tx, did, now=now)
-        for address in dict.fromkeys((*target.hints, *([used] if used else []))):
-            await peers.add_address(tx, did, address, peers.BY_HAND, now=now)
+        await peers.unshun(tx, did)
+        await names.keep_hints(ctx, tx, did, _by_hand(target, used), now=now)
         if used:
-            await peers.address_worked(tx, did, used, now=now)
-        await peers.copy_addresses(tx, did)
+            await addresses.worked(tx, did, used, now=now)
         if name is not None:
             await _give_name(ctx, tx, *name, did, now=now)
         tx.note(facts.OUTBOX, did)  # whom the mesh does not hold yet it looks up soon
@@ -287,6 +319,12 @@ async def peer_join(ctx: Context, _actor: Actor, args: PeerJoin) -> Joined:
         return Joined(did, announced, used, alias, reachable=error is None, reason=error)
 
     return await ctx.write(work)
+
+
+def _by_hand(target: Target, used: str | None) -> Target:
+    """What was joined is the owner's word, wherever the addresses stood."""
+    hints = dict.fromkeys((*target.hints, *([used] if used else [])))
+    return replace(target, hints=tuple(hints), source=addresses.HAND)
 
 
 def _where(ctx: Context, where: str) -> Target:
@@ -330,8 +368,8 @@ async def _give_name(ctx: Context, tx: Tx, name: str, display: str, did: str, *,
             f"{display!r} looks like {like.display!r}, which is your name for {like.did}",
             remedy="take another, or `alias --remove` that one",
         )
-    if not await peers.put_alias(tx, name, display, did, now=now):
-        holder = await peers.alias_did(tx, name)
+    if not await aliases.put(tx, name, display, did, now=now):
+        holder = await aliases.did_of(tx, name)
         raise Rejected(
             Reject.NAME_TAKEN,
             f"{display!r} is already your name for {holder}",
@@ -356,7 +394,7 @@ async def peer_alias(ctx: Context, _actor: Actor, args: PeerAlias) -> Done:
 
     async def work(tx: Tx) -> Done:
         if args.did is None:
-            if not await peers.remove_alias(tx, name):
+            if not await aliases.remove(tx, name):
                 raise Rejected(Reject.NOT_FOUND, f"nobody is called {args.name[:80]!r}")
             ctx.standings.touch(tx)
             return Done()
@@ -365,6 +403,7 @@ async def peer_alias(ctx: Context, _actor: Actor, args: PeerAlias) -> Done:
             raise names.myself()
         now = ctx.now()
         await peers.ensure(tx, did, now=now)
+        await peers.unshun(tx, did)
         await _give_name(ctx, tx, name, args.name.strip(), did, now=now)
         return Done()
 
@@ -392,6 +431,8 @@ async def peer_trust(ctx: Context, _actor: Actor, args: PeerTrust) -> Trusted:
         if did == ctx.me.did:
             raise names.myself()
         await peers.ensure(tx, did, now=ctx.now())
+        if not args.remove:
+            await peers.unshun(tx, did)
         had = notes.split_tags((await peers.bearing(tx, did)).tags)
         kept = [tag for tag in had if tag not in tags] if args.remove else list(dict.fromkeys([*had, *tags]))
         if len(kept) > MAX_TAGS:
@@ -433,6 +474,8 @@ async def peer_block(ctx: Context, _actor: Actor, args: PeerRef) -> Done:
         now = ctx.now()
         await peers.ensure(tx, did, now=now)
         await peers.block(tx, did, now=now)
+        await _give_up_as_mailman(ctx, tx, did)
+        await mail.forget(tx, did)
         ctx.standings.touch(tx)
         await _fail_outbox(ctx, tx, did, reason=str(Deny.BLOCKED), now=now)
         tx.note(facts.FORGOTTEN, did)
@@ -465,30 +508,58 @@ async def peer_unblock(ctx: Context, _actor: Actor, args: PeerRef) -> Done:
 
 @action(
     "peer.purge",
-    args=PeerRef,
+    args=PeerPurge,
     result=Purged,
     capability="peers.manage",
     kind="write",
-    help="Delete all notes of a peer here, and forget the peer; the log keeps their text until `log redact`.",
+    help="Delete a peer's notes and keep it away, or empty the quarantine; the log keeps them until `log redact`.",
     example="hmp-node purge did:hmp:agent:6Mk...",
 )
-async def peer_purge(ctx: Context, _actor: Actor, args: PeerRef) -> Purged:
-    """Its containers' DIDs stay, so that nothing purged is taken in again; so do its key and a block."""
+async def peer_purge(ctx: Context, _actor: Actor, args: PeerPurge) -> Purged:
+    """Its containers' DIDs stay, so that nothing purged is taken in again; so do its key and a block, and no finder
+    brings it back."""
+    if (args.peer is None) != args.strangers:
+        raise Rejected(Reject.BAD_ARGUMENT, "name a peer, or strangers, one of them")
+    if args.peer is None:
+        return await _purge_strangers(ctx)
+    meant = args.peer
 
     async def work(tx: Tx) -> Purged:
-        did = await names.resolve(tx, args.peer)
+        did = await names.resolve(tx, meant)
         if did == ctx.me.did:
             raise names.myself()
         gone = 0
         while some := await notes.purge_author(tx, did, limit=_AT_ONCE):
             gone += some
-        await _fail_outbox(ctx, tx, did, reason="purged", now=ctx.now())
+        now = ctx.now()
+        await _fail_outbox(ctx, tx, did, reason="purged", now=now)
+        await _give_up_as_mailman(ctx, tx, did)
+        await mail.forget(tx, did)
         await peers.forget(tx, did)
+        await peers.shun(tx, did, now=now)
         ctx.standings.touch(tx)
         tx.note(facts.FORGOTTEN, did)
         return Purged(did, gone)
 
     return await ctx.write(work)
+
+
+async def _give_up_as_mailman(ctx: Context, tx: Tx, did: str) -> None:
+    """Whom we want nothing to do with holds none of our mail."""
+    if await relays.give_up(tx, did):
+        await mailman.tell(ctx, tx)
+
+
+async def _purge_strangers(ctx: Context) -> Purged:
+    """Everything in quarantine, some at a time, so that notes of friends pass between."""
+
+    async def work(tx: Tx) -> int:
+        return await quarantine.purge(tx, limit=_AT_ONCE)
+
+    gone = 0
+    while some := await ctx.db.write(work):
+        gone += some
+    return Purged(None, gone)
 
 
 async def _fail_outbox(ctx: Context, tx: Tx, did: str, *, reason: str, now: str) -> None:

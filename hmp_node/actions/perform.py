@@ -16,16 +16,24 @@ import msgspec
 
 from hmp_node.actions import (
     announce,
+    book,
     capability,
     facts,
+    find,
     grant,
     log,
+    mail,
+    mailman,
     node,
     note,
     outbox,
     peer,
+    query,
+    reach,
     receipt,
     receive,
+    revoke,
+    seeds,
     send,
 )
 from hmp_node.actions.actors import Actor
@@ -38,7 +46,10 @@ from hmp_node.store import notes, peers, settings
 from hmp_node.store.database import NO_PARAMS, Tx
 from hmp_node.wire.container import VerifiedContainer
 
-SUBJECTS = (announce, grant, log, node, note, outbox, peer, receipt, receive, send)  # importing them fills the table
+SUBJECTS = (  # importing them fills the table
+    *(announce, book, find, grant, log, mail, mailman, node, note, outbox),
+    *(peer, query, reach, receipt, receive, revoke, seeds, send),
+)
 MAX_KEY = 200
 QUIET_US = 60_000_000  # a peer's refusals of one kind are recorded once in so long
 _TOLD = 1024
@@ -67,6 +78,7 @@ class Actions:
             await peers.all_offline(tx)
             await grant.first_grants(context, tx)
             await send.begin_stream(context, tx)
+            await mailman.begin(context, tx)
 
         await context.db.write(work)
         context.held.update(await notes.held_streams(context.db))
@@ -158,6 +170,8 @@ def convert(action: Action, args: object) -> msgspec.Struct:
         if action.args is not ContainerArgs:
             raise Rejected(Reject.BAD_ARGUMENT, f"{action.name} does not take a container")
         return ContainerArgs(args)
+    if action.args is ContainerArgs and isinstance(args, Mapping):
+        return _container(args)
     if not isinstance(args, Mapping | action.args):
         raise Rejected(Reject.BAD_ARGUMENT, f"{action.name} takes named arguments, not {type(args).__name__}")
     check_strings(args, action.name)
@@ -167,6 +181,14 @@ def convert(action: Action, args: object) -> msgspec.Struct:
         raise Rejected(
             Reject.BAD_ARGUMENT, f"{action.name}: {error}", remedy=f"like `{action.example}`" if action.example else ""
         ) from error
+
+
+def _container(args: Mapping[Any, Any]) -> ContainerArgs:
+    """What the mesh says of a container: every note comes by here."""
+    container = args.get("container")
+    if not isinstance(container, VerifiedContainer):
+        raise Rejected(Reject.BAD_ARGUMENT, "there is no container")
+    return ContainerArgs(container, args.get("arrival", ""), args.get("bringer", ""), args.get("stamp"))
 
 
 def check_strings(value: object, where: str) -> None:

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from hmp_node.actions import journal
+from hmp_node.actions import journal, mail_queries
 from hmp_node.actions.context import Context
 from hmp_node.actions.facts import note_state
 from hmp_node.actions.feed import FeedEvent
 from hmp_node.actions.standing import read_standing
-from hmp_node.mesh.events import OutboxDue, PeersToDial, Query
-from hmp_node.store import log_read, notes, outbox, peers, receipts
+from hmp_node.mesh.events import DepositDue, MailDue, OutboxDue, PeersToDial, Query
+from hmp_node.store import log_read, notes, outbox, receipts, targets
 from hmp_node.store.log_read import ShownRow
 from hmp_node.store.notes import NoteRow
 from hmp_node.store.receipts import Item
@@ -24,7 +24,12 @@ _PAGE = 500
 async def answer(ctx: Context, query: Query) -> tuple[tuple[object, ...], ...]:
     """The rows of a query of the mesh."""
     if isinstance(query, PeersToDial):
-        return tuple(await peers.to_dial(ctx.db, limit=query.limit))
+        near, now = ctx.book.near, ctx.now()
+        return tuple(await targets.to_dial(ctx.db, me=ctx.me.did, near=near, limit=query.limit, now=now))
+    if isinstance(query, DepositDue):
+        return await mail_queries.deposit_due(ctx, query)
+    if isinstance(query, MailDue):
+        return await mail_queries.mail_due(ctx, query)
     return await _due(ctx, query)
 
 
@@ -83,7 +88,11 @@ def _events(
         state = "expired" if row.content == "expired" else "failed"
         return [FeedEvent(row.seq, "note.state", note_state(did, row.receiver, state, row.content))]
     if action == journal.RECEIPT_RECEIVED:
-        states = [note_state(item.did, row.sender, item.state, item.reason) for item in said.get(did or "", [])]
+        states = [
+            note_state(item.did, recipient, item.state, item.reason)
+            for item in said.get(did or "", [])
+            for recipient in item.recipients or (row.sender,)
+        ]
         last = len(states) - 1
         return [
             FeedEvent(row.seq if number == last else None, "note.state", data) for number, data in enumerate(states)

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from hmp_node.actions import facts, journal, names, receipt, send
+from hmp_node.actions import entry, facts, journal, names, receipt, send, tickets
 from hmp_node.actions.actors import Peer, System
 from hmp_node.actions.capability import Verdict
 from hmp_node.actions.context import Context, Moment
@@ -20,11 +20,11 @@ from hmp_node.actions.receipt import ContainerArgs
 from hmp_node.actions.registry import Nothing, action
 from hmp_node.actions.standing import CONTAINERS, NOTES, Standing
 from hmp_node.errors import Denied, Deny, Reject, Rejected
-from hmp_node.store import containers, grants, notes, peers
+from hmp_node.store import containers, mailbag, notes, peers, relays
 from hmp_node.store.database import Tx
 from hmp_node.store.notes import Held, NewNote
 from hmp_node.wire import classes
-from hmp_node.wire.container import VerifiedContainer, load_verified, open_payload
+from hmp_node.wire.container import VerifiedContainer, open_payload
 from hmp_node.wire.text import time_text
 
 State: TypeAlias = Literal["delivered", "refused", "duplicate"]
@@ -68,7 +68,7 @@ class _Order(NamedTuple):
 
 
 class _Case(NamedTuple):
-    """One container being judged."""
+    """One container being judged. ``brought``: by another than its author."""
 
     ctx: Context
     tx: Tx
@@ -77,6 +77,8 @@ class _Case(NamedTuple):
     standing: Standing
     size: int
     at: Moment
+    brought: bool
+    stamp: int | None
 
 
 @action(
@@ -88,24 +90,45 @@ class _Case(NamedTuple):
     help="Take a note that a peer signed.",
 )
 async def note_receive(ctx: Context, actor: Peer, args: ContainerArgs) -> Received:
-    """Take it, refuse it with a signed reason, or (not for us, no such key, blocked) raise and keep nothing."""
+    """Take it, refuse it with a signed reason, or (not for us, no such key, blocked) raise and keep nothing.
+
+    WORK_NEEDED is for now: with a stamp the same note may pass.
+    """
     container = args.container
     if container.cls != send.NOTE:
         raise Rejected(Reject.BAD_PAYLOAD, f"{container.cls} is not a note")
     if ctx.me.did not in container.recipients or container.sender == ctx.me.did:
         raise Rejected(Reject.NOT_RECIPIENT, "the note is not addressed to this node")
-    return await ctx.write(functools.partial(_take, ctx, actor, container))
+    received = await ctx.write(functools.partial(_take, ctx, args.bringer or actor.did, args))
+    if received is None:  # raised here: an exception inside would have the whole group of works run again
+        raise Denied(
+            Deny.WORK_NEEDED,
+            f"the free budget of strangers is used up: {ctx.settings.work_bits} bits of work a note are asked",
+        )
+    return received
 
 
-async def _take(ctx: Context, actor: Peer, container: VerifiedContainer, tx: Tx) -> Received:
-    at = ctx.moment()
-    standing = await _met(ctx, tx, actor, container, at)
+async def _take(ctx: Context, bringer: str, args: ContainerArgs, tx: Tx) -> Received | None:
+    """None if the note needs work; nothing of it is kept then."""
+    at, container = ctx.moment(), args.container
+    standing = await entry.met(ctx, tx, container, bringer, now_us=at.us)
+    brought = bringer != container.sender
+    if brought and args.bringer and not await relays.is_own(tx, bringer):
+        raise Rejected(Reject.WRONG_PEER, "notes of others are taken from our own mailmen only")
     raw = container.to_mesh()
-    container_id = await _enter(tx, container, raw, at)
+    entered = await entry.enter(tx, container, raw, at)
+    container_id = entered or await mailbag.arrived_as_mail(tx, container.did, ctx.me.did)
     if container_id is None:
         return await _again(ctx, tx, container)
+    if entered is None:
+        await entry.check_conflict(tx, container)
+    case = _Case(ctx, tx, container, container_id, standing, len(raw), at, brought, args.stamp)
     try:
-        note_id = await _accept(_Case(ctx, tx, container, container_id, standing, len(raw), at))
+        if not await _admit(case):
+            if entered is not None:
+                await containers.forget(tx, entered)
+            return None
+        note_id = await _accept(case)
     except _Refusal as refusal:
         # Seen stays seen, but a refused stranger's bytes are not worth the disk.
         await containers.forget_bytes(tx, container.did)
@@ -116,19 +139,6 @@ async def _take(ctx: Context, actor: Peer, container: VerifiedContainer, tx: Tx)
     return Received("delivered", None, note_id)
 
 
-async def _met(ctx: Context, tx: Tx, actor: Peer, container: VerifiedContainer, at: Moment) -> Standing:
-    """The author's standing, its key held to the pin. BLOCKED, KEY_REVOKED, KEY_CONFLICT."""
-    standing = await ctx.standings.of(tx, container.sender, now_us=at.us)
-    bearer = standing if actor.did == container.sender else await ctx.standings.of(tx, actor.did, now_us=at.us)
-    if standing.blocked or bearer.blocked:
-        raise Denied(Deny.BLOCKED, "blocked")
-    if standing.revoked:
-        raise Rejected(Reject.KEY_REVOKED, "the key of this author is revoked")
-    if standing.key is not None and standing.key != container.public_key:
-        raise Rejected(Reject.KEY_CONFLICT, "another key is pinned for this author")
-    return standing
-
-
 async def _pin(ctx: Context, tx: Tx, container: VerifiedContainer, *, now: str) -> None:
     """Remember the key first seen for a DID that does not carry it."""
     await peers.pin(tx, container.sender, container.public_key, now=now)
@@ -136,78 +146,53 @@ async def _pin(ctx: Context, tx: Tx, container: VerifiedContainer, *, now: str) 
     tx.note(facts.PINNED, (container.sender, container.public_key))
 
 
-async def _enter(tx: Tx, container: VerifiedContainer, raw: bytes, at: Moment) -> int | None:
-    return await containers.add(
-        tx,
-        did=container.did,
-        cls=container.cls,
-        sender=container.sender,
-        timestamp=container.head["timestamp"],
-        expires_at=None if container.ttl_us is None else time_text(container.ttl_us),
-        direction="in",
-        raw=raw,
-        now=at.text,
-    )
-
-
 async def _again(ctx: Context, tx: Tx, container: VerifiedContainer) -> Received:
     """A container seen before: its receipt is sent again. DID_CONFLICT if the DID stands for other content."""
-    await check_conflict(tx, container)
+    await entry.check_conflict(tx, container)
     await receipt.repeat(ctx, tx, container.did, container.sender)
     return Received("duplicate")
 
 
-async def check_conflict(tx: Tx, container: VerifiedContainer) -> None:
-    """DID_CONFLICT if what is stored under this DID is something else; another signature over it is not."""
-    stored = await containers.find(tx, container.did)
-    if stored is None:
-        return
-    same = stored.raw is None or load_verified(stored.raw).core == container.core
-    if not same or stored.sender not in (None, container.sender):
-        raise Rejected(Reject.DID_CONFLICT, f"{container.did} already names other content")
-
-
-async def _accept(case: _Case) -> int:
-    """Check, open, store; gives the note's id. `_Refusal` says why not."""
+async def _admit(case: _Case) -> bool:
+    """Whether the note may come in; False if it needs work first. `_Refusal` says why never."""
     ctx, container = case.ctx, case.container
     if container.ttl_us is not None and container.ttl_us <= case.at.us:
         raise _Refusal(Reject.EXPIRED)
     verdict = case.standing.verdicts[NOTES, "in"]
-    await _admit(case, verdict)
+    if not verdict.allow:
+        raise _Refusal(Deny.NO_CAPABILITY)
+    if verdict.quarantined and await notes.quarantine_is_full(case.tx, ctx.settings.quarantine_notes):
+        raise _Refusal(Deny.QUARANTINE_FULL)
+    over = await entry.spend(case.tx, case.standing.did, NOTES, verdict, size=case.size, day=case.at.day)
+    return over is None or await _beyond_budget(case, verdict, over)
+
+
+async def _beyond_budget(case: _Case, verdict: Verdict, over: Deny) -> bool:
+    """What a stranger may send all the same: by ticket, or by work that its mailman could not do for it."""
+    ctx, tx, day = case.ctx, case.tx, case.at.day
+    if not verdict.quarantined:
+        raise _Refusal(over)
+    if await tickets.use(tx, case.standing.did, size=case.size, now=case.at.text):
+        return True
+    if case.brought or ctx.settings.work_notes_per_day < 1:
+        raise _Refusal(over)
+    if not tickets.proves(ctx, case.container.did, case.stamp):
+        return False
+    beyond = await tickets.count_work(ctx, tx, case.standing.did, verdict, size=case.size, day=day)
+    if beyond is not None:
+        raise _Refusal(beyond)
+    return True
+
+
+async def _accept(case: _Case) -> int:
+    """Open and store; gives the note's id. `_Refusal` says why not."""
+    ctx, container = case.ctx, case.container
     try:
         payload = open_payload(container, me=ctx.me.did, open_envelope=ctx.open_envelope, limits=ctx.limits)
         classes.check_payload(send.NOTE, payload)
     except Rejected as error:
         raise _Refusal(error.code) from error
-    return await _store(case, payload, quarantined=verdict.quarantined)
-
-
-async def _admit(case: _Case, verdict: Verdict) -> None:
-    if not verdict.allow:
-        raise _Refusal(Deny.NO_CAPABILITY)
-    if verdict.quarantined and await notes.quarantine_is_full(case.tx, case.ctx.settings.quarantine_notes):
-        raise _Refusal(Deny.QUARANTINE_FULL)
-    over = await _spend(case.tx, case.standing.did, NOTES, verdict, size=case.size, day=case.at.day)
-    if over is not None:
-        raise _Refusal(over)
-
-
-async def _spend(tx: Tx, did: str, kind: str, verdict: Verdict, *, size: int, day: str) -> Deny | None:
-    """Count one container against a day's budget; which budget it exceeds, if it does, and then nothing is counted."""
-    if not verdict.budgeted or await grants.use(
-        tx,
-        day=day,
-        did=did,
-        kind=kind,
-        direction="in",
-        size=size,
-        count_max=verdict.count_per_day,
-        bytes_max=verdict.bytes_per_day,
-    ):
-        return None
-    count, _ = await grants.used(tx, day=day, did=did, kind=kind, direction="in")
-    full = verdict.count_per_day is not None and count >= verdict.count_per_day
-    return Deny.BUDGET_COUNT if full else Deny.BUDGET_BYTES
+    return await _store(case, payload, quarantined=case.standing.verdicts[NOTES, "in"].quarantined)
 
 
 async def _store(case: _Case, payload: dict[str, Any], *, quarantined: bool) -> int:
@@ -405,16 +390,16 @@ async def container_keep(ctx: Context, actor: Peer, args: ContainerArgs) -> Kept
 
     async def work(tx: Tx) -> Kept:
         at = ctx.moment()
-        await _met(ctx, tx, actor, container, at)
+        await entry.met(ctx, tx, container, actor.did, now_us=at.us)
         raw = container.to_mesh()
-        if await _enter(tx, container, raw, at) is None:
-            await check_conflict(tx, container)
+        if await entry.enter(tx, container, raw, at) is None:
+            await entry.check_conflict(tx, container)
             return Kept(new=False)
         bearer = await ctx.standings.of(tx, actor.did, now_us=at.us)
         verdict = bearer.verdicts[CONTAINERS, "in"]
         if not verdict.allow:
             raise Denied(Deny.NO_CAPABILITY, f"class {container.cls[:64]} is not kept for this peer")
-        over = await _spend(tx, actor.did, CONTAINERS, verdict, size=len(raw), day=at.day)
+        over = await entry.spend(tx, actor.did, CONTAINERS, verdict, size=len(raw), day=at.day)
         if over is not None:
             raise Denied(over, "today's budget for kept containers is used up")
         return Kept(new=True)

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from hmp_node.actions import facts, journal, names
+from hmp_node.actions import facts, journal, names, tickets
 from hmp_node.actions.actors import Actor
 from hmp_node.actions.capability import decide
 from hmp_node.actions.context import Context
@@ -22,7 +22,7 @@ from hmp_node.actions.names import Target
 from hmp_node.actions.registry import REGISTRY, RowNumber, action
 from hmp_node.actions.standing import NOTES, Standing
 from hmp_node.errors import Denied, Deny, Reject, Rejected
-from hmp_node.store import containers, notes, outbox, peers, settings
+from hmp_node.store import containers, notes, outbox, settings
 from hmp_node.store.database import Tx
 from hmp_node.store.notes import NewNote
 from hmp_node.store.outbox import KEY_UNKNOWN, NewRow
@@ -37,6 +37,7 @@ MAX_TTL_S = 315_360_000
 LOWEST, HIGHEST = -1, 2  # low, normal 0, important 1, urgent
 STREAM = "outbound.stream"
 DRAFTS_AT_ONCE = 500
+TICKET_EVERY = 16
 _SCOPE = re.compile(r"localhost|lan:[0-9A-Fa-f.:]+(?:/\d{1,3})?")
 
 
@@ -133,6 +134,8 @@ async def note_send(ctx: Context, actor: Actor, args: NoteSend) -> Sent:
 
     async def work(tx: Tx) -> Sent:
         now_us = ctx.now_us()
+        if (await ctx.standings.of(tx, ctx.me.did, now_us=now_us)).revoked:
+            raise Rejected(Reject.KEY_REVOKED, "the key of this node is revoked", remedy="begin anew in another home")
         dids = await _dids(ctx, tx, targets, now=time_text(now_us))
         standings = [await ctx.standings.of(tx, did, now_us=now_us) for did in dids]
         for standing in standings:
@@ -182,14 +185,13 @@ def _too_large(ctx: Context) -> Rejected:
 
 
 async def _dids(ctx: Context, tx: Tx, targets: Sequence[Target], *, now: str) -> list[str]:
-    """Whom the targets mean, each once; addresses that came with them are kept."""
+    """Whom the targets mean, each once; addresses and mailmen that came with them are kept."""
     dids: list[str] = []
     for target in targets:
         did = await names.look_up(tx, target)
         if did == ctx.me.did:
             raise Rejected(Reject.BAD_ARGUMENT, "that is this node itself", remedy="`notes add` keeps a note here")
-        for address in target.hints:
-            await peers.add_address(tx, did, address, target.source, now=now)
+        await names.keep_hints(ctx, tx, did, target, now=now)
         if did not in dids:
             dids.append(did)
     return dids
@@ -249,9 +251,10 @@ async def _post(
             reply_to=letter.reply_to,
         ),
     )
-    rows = [NewRow(note_id, container_did, container_id, to.did, to.seq, None, None, letter.network) for to in ready]
+    scope, priority = letter.network, letter.priority
+    rows = [NewRow(note_id, container_did, container_id, to.did, to.seq, None, None, scope, priority) for to in ready]
     rows += [
-        NewRow(note_id, None, None, to.did, to.seq, KEY_UNKNOWN, _keep(ctx, letter, to, now=now), letter.network)
+        NewRow(note_id, None, None, to.did, to.seq, KEY_UNKNOWN, _keep(ctx, letter, to, now=now), scope, priority)
         for to in waiting
     ]
     await outbox.add(tx, rows, expires_at=letter.ttl, now=now)
@@ -269,10 +272,20 @@ async def _post(
         facts.tell(tx, "note.state", facts.note_state(row.container_did, row.recipient, "queued", row.reason), seq=seq)
         if row.container_did is not None:
             tx.note(facts.OUTBOX, row.recipient)
+    for to in recipients:
+        if _needs_ticket(actor, letter, to):
+            await tickets.hand(ctx, tx, to.did, now_us=now_us)
     named = {to.did: to.standing.name for to in recipients}
     return Sent(
         note_id, container_did, [SentTo(row.recipient, named[row.recipient], "queued", row.reason) for row in rows]
     )
+
+
+def _needs_ticket(actor: Actor, letter: _Letter, to: _Recipient) -> bool:
+    """Whoever we write to may answer. Looked at now and then only: a ticket lasts a month."""
+    if not to.standing.verdicts[NOTES, "in"].quarantined:
+        return False
+    return letter.reply_to is not None or (actor.kind == "user" and to.seq % TICKET_EVERY == 1)
 
 
 async def _seal(

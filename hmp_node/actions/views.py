@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from hmp_node.store.notes import NoteRow, split_links, split_tags
 from hmp_node.store.outbox import OutboxRow
+from hmp_node.store.relays import RelayRow
 
 
 class Who(msgspec.Struct, frozen=True):
@@ -38,8 +41,28 @@ class NoteView(msgspec.Struct, frozen=True):
     llm_id: str | None
 
 
+class RouteView(msgspec.Struct, frozen=True):
+    """How a note went, by its first receipt. ``kind``: lan, direct, or relayed by ``via``; ``why`` no better."""
+
+    kind: str
+    via: Who | None
+    why: str | None
+
+
+class RelayView(msgspec.Struct, frozen=True):
+    """A mailman's last word: ``relayed`` it has it, ``brought`` it came with the receipt, ``lost``, ``refused``."""
+
+    mailman: Who
+    state: str
+    reason: str | None
+    at: str
+
+
 class OutboxView(msgspec.Struct, frozen=True):
-    """One recipient's row. ``delivered``, ``read`` and ``refused`` stand on the stored receipt ``receipt_did``."""
+    """One recipient's row. What is past ``sent`` stands on the stored receipt ``receipt_did``.
+
+    ``relays``: what mailmen of the recipient said.
+    """
 
     id: int
     note_id: int | None
@@ -57,6 +80,8 @@ class OutboxView(msgspec.Struct, frozen=True):
     attempts: int
     next_attempt_at: str | None
     receipt_did: str | None
+    route: RouteView | None
+    relays: list[RelayView]
 
 
 def note_view(row: NoteRow, me: str) -> NoteView:
@@ -82,8 +107,9 @@ def note_view(row: NoteRow, me: str) -> NoteView:
     )
 
 
-def outbox_view(row: OutboxRow) -> OutboxView:
-    """A row as a view."""
+def outbox_view(row: OutboxRow, relays: Sequence[RelayRow]) -> OutboxView:
+    """A row as a view, with what mailmen said of it."""
+    via = None if row.via is None else Who(row.via, row.via_alias, row.via_announced)
     return OutboxView(
         id=row.id,
         note_id=row.note_id,
@@ -101,4 +127,6 @@ def outbox_view(row: OutboxRow) -> OutboxView:
         attempts=row.attempts,
         next_attempt_at=row.next_attempt_at,
         receipt_did=row.receipt_did,
+        route=None if row.route is None else RouteView(row.route, via, row.why),
+        relays=[RelayView(Who(one.mailman, one.alias, one.announced), one.state, one.reason, one.at) for one in relays],
     )

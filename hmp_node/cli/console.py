@@ -71,8 +71,8 @@ class Console:
             _discard(sys.stderr)
 
     def progress(self, text: str) -> None:
-        """A word on standard error for a person who waits; nothing when no terminal is there."""
-        if sys.stderr is not None and sys.stderr.isatty():
+        """A word on standard error for a person who waits; nothing where either stream is no terminal."""
+        if sys.stderr is not None and sys.stderr.isatty() and self.columns is not None:
             self.hint(text)
 
     def error(self, error: HmpError) -> None:

@@ -1,4 +1,4 @@
-"""Verbs about the node itself: init, run, id, status, doctor, backup."""
+"""Verbs about the node itself: init, run, id, backup, revoke."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from typing import Any, TextIO
 import click
 
 from hmp_node.cli.console import Console
-from hmp_node.cli.render import fields
+from hmp_node.cli.files import bad_path
+from hmp_node.cli.render import done, fields
 from hmp_node.cli.session import Session
 from hmp_node.cli.text import safe
 from hmp_node.cli.verb import verb
 from hmp_node.errors import Reject, Rejected
 
-SHOWN = 200  # characters of a wrong path
+TYPED = 8  # characters of the DID that a person must type to revoke it
 
 
 @verb("init", example="hmp-node init --name alice")
@@ -79,37 +80,6 @@ def _identity_lines(result: dict[str, Any], *, with_qr: bool) -> Iterator[str]:
         yield picture.getvalue().rstrip("\n")
 
 
-@verb("status", example="hmp-node status --json")
-def status(session: Session) -> None:
-    """Show uptime, jobs, peers, queues and the store's health."""
-    session.show(session.read("node.status"), fields)
-
-
-@verb("doctor", example="hmp-node doctor bob")
-@click.argument("peer", required=False)
-def doctor(session: Session, *, peer: str | None) -> int:
-    """Find out what is wrong, and what would help.
-
-    With PEER: why that peer is out of reach. Exits 1 if something is wrong; of a peer, if it cannot be reached.
-    """
-    result = session.read("node.doctor", {"peer": peer} if peer else {})
-    session.show(result, _findings)
-    return 0 if all(finding["ok"] or _is_minor(finding) for finding in result["findings"]) else 1
-
-
-def _is_minor(finding: dict[str, Any]) -> bool:
-    """Whether it is about one way to a peer: others may do, and whether one did is the finding ``connection``."""
-    return str(finding["check"]).startswith("address")
-
-
-def _findings(result: dict[str, Any]) -> Iterator[str]:
-    for finding in result["findings"]:
-        mark = "ok  " if finding["ok"] else "warn" if _is_minor(finding) else "BAD "
-        yield f"{mark} {safe(finding['check'])}: {safe(finding['detail'])}"
-        if finding["remedy"]:
-            yield f"     {safe(finding['remedy'])}"
-
-
 @verb("backup", example="hmp-node backup ~/alice-backup.db")
 @click.argument("path", type=click.Path(path_type=Path))
 def backup(session: Session, *, path: Path) -> None:
@@ -119,8 +89,37 @@ def backup(session: Session, *, path: Path) -> None:
     try:
         node.backup(session.home, path.absolute())
     except OSError as error:  # it could not even be looked at
-        raise Rejected(Reject.BAD_ARGUMENT, f"{str(path)[:SHOWN]!r} is no path for a file: {error.strerror}") from error
+        raise bad_path(path, error) from error
     session.show({"path": str(path.absolute())}, lambda result: [f"backed up to {safe(result['path'])}"])
 
 
-VERBS = (init, run, identity, status, doctor, backup)
+@verb("revoke", example="hmp-node revoke\nhmp-node revoke --confirm did:hmp:agent:6Mk...")
+@click.option("--confirm", metavar="DID", help="This node's whole DID, instead of the question.")
+def revoke(session: Session, *, confirm: str | None) -> None:
+    """Revoke this node's identity for good.
+
+    It is for a key that others may have. Every connected peer is told, tells others, and takes nothing signed with
+    the key any more. There is no way back: make a new home, and tell your friends its DID. On a terminal the end
+    of the DID must be typed; elsewhere --confirm is needed.
+    """
+    did = _typed(session.perform("node.id")["did"]) if confirm is None else confirm
+    session.show(session.perform("node.revoke", {"confirm": did}), done)
+
+
+def _typed(did: str) -> str:
+    """The DID, once a person at the terminal has typed its end."""
+    if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr is not None and sys.stderr.isatty()):
+        raise click.UsageError("nobody is asked where no terminal is: give --confirm DID, this node's whole DID")
+    print(
+        f"This revokes {safe(did)} for good, for everybody. Nothing brings it back.\n"
+        f"Type the last {TYPED} characters of this DID to go on: ",
+        end="",
+        file=sys.stderr,
+        flush=True,
+    )
+    if sys.stdin.readline().strip() != did[-TYPED:]:
+        raise Rejected(Reject.BAD_ARGUMENT, f"That is not the end of {did}: nothing was revoked")
+    return did
+
+
+VERBS = (init, run, identity, backup, revoke)

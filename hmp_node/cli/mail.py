@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
 
-from hmp_node.cli.render import columns, note_lines, preview, when, who
+from hmp_node.cli.render import author, columns, note_lines, preview, when, who
 from hmp_node.cli.session import Session
 from hmp_node.cli.text import safe
 from hmp_node.cli.verb import Duration, Seconds, verb
@@ -20,6 +20,8 @@ STRANGERS_SHOWN = 10
 PRIORITY = click.IntRange(-1, 2)
 PRIORITIES = "-1 low, 0 normal, 1 important, 2 urgent."
 STATES = ("queued", "sent", "relayed", "delivered", "read", "refused", "failed", "expired")
+LEARNT = ("state", "reason", "route", "relays")  # of a recipient's row, while it was waited for
+ROUTES = {"lan": "direct over LAN", "direct": "direct"}
 DEAD_ENDS = frozenset({"refused", "failed", "expired"})
 
 
@@ -93,7 +95,7 @@ def _wait(session: Session, sent: dict[str, Any], state: str, timeout: float) ->
     question = {"note_id": sent["note_id"], "state": state, "timeout_s": timeout}
     waited = session.perform("note.wait", question, timeout=timeout + SLACK_S)
     for now in waited["rows"]:
-        rows[now["recipient_did"]] = rows[now["recipient_did"]] | {"state": now["state"], "reason": now["reason"]}
+        rows[now["recipient_did"]] = rows[now["recipient_did"]] | {name: now[name] for name in LEARNT}
     session.show(sent | {"recipients": list(rows.values()), "wait": waited}, _sent_lines)
     if waited["met"]:
         return 0
@@ -113,7 +115,18 @@ def _sent_lines(result: dict[str, Any]) -> Iterator[str]:
 
 def _state_line(row: dict[str, Any]) -> str:
     reason = f": {safe(row['reason'])}" if row.get("reason") else ""
-    return f"{safe(row['state'])} to {who(row['did'], row.get('name'))}{reason}"
+    way = route(row)
+    return f"{safe(row['state'])} to {who(row['did'], row.get('name'))}{f', {way}' if way else ''}{reason}"
+
+
+def route(row: Mapping[str, Any]) -> str:
+    """How a row of the outbox went, and why not better; which mailmen hold it while nobody has proven it; else ""."""
+    way = row.get("route")
+    if way is None:
+        held = [author(relay["mailman"]) for relay in row.get("relays", ()) if relay["state"] == "relayed"]
+        return f"held by {', '.join(held)}" if held else ""
+    told = ROUTES.get(way["kind"]) or "relayed" + (f" through {author(way['via'])}" if way["via"] else "")
+    return told + (f" ({safe(way['why'])})" if way["why"] else "")
 
 
 @verb("inbox", example="hmp-node inbox --unread\nhmp-node inbox --follow")
@@ -201,7 +214,11 @@ def _newer(session: Session, asked: dict[str, Any], seen: int) -> list[dict[str,
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most so many.")
 @click.option("--before", type=int, metavar="ID", help="Older than this row, to turn the page.")
 def outbox(session: Session, *, state: str | None, to: str | None, limit: int, before: int | None) -> None:
-    """List what was sent and what is proven of it, newest first."""
+    """List what was sent and how it went, newest first.
+
+    A state is what a receipt proves. A note goes direct, over the LAN if it can, or through a mailman of its
+    recipient; then why not better is told.
+    """
     asked = {"state": state, "to": to, "limit": limit, "before": before}
     session.show(session.read("note.outbox", asked), lambda result: _outbox_lines(result, session.console.columns))
 
@@ -212,11 +229,13 @@ def _outbox_lines(result: dict[str, Any], room: int | None) -> Iterator[str]:
         | {
             "to": row.get("name") or row["recipient_did"],
             "time": when(row["updated_at"]),
+            "route": route(row),
             "text": preview(row.get("text") or "", None),
         }
         for row in result["rows"]
     ]
-    yield from columns(rows, ("id", "time", "state", "reason", "to", "text"), room=room, empty="nothing was sent")
+    names = ("id", "time", "state", "reason", "to", "route", "text")
+    yield from columns(rows, names, room=room, empty="nothing was sent")
     if result["more"]:
         yield f"older ones: --before {safe(result['rows'][-1]['id'])}"
 

@@ -15,7 +15,7 @@ from typing import NoReturn
 import click
 
 import hmp_node
-from hmp_node.cli import actions, grants, lifecycle, log, mail, notes, peers
+from hmp_node.cli import actions, find, grants, health, join, lifecycle, log, mail, mailman, notes, peers
 from hmp_node.cli.console import Console, unwritable, use_utf8
 from hmp_node.cli.session import Session, home_of
 from hmp_node.cli.verb import Verbs
@@ -55,7 +55,7 @@ def cli(ctx: click.Context, home: str | None) -> None:
     ctx.obj = Session(home_of(home), ctx.obj)
 
 
-for module in (lifecycle, mail, notes, peers, grants, log, actions):
+for module in (lifecycle, health, mail, notes, join, find, peers, mailman, grants, log, actions):
     for command in module.VERBS:
         cli.add_command(command)
 

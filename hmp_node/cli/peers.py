@@ -1,4 +1,4 @@
-"""Verbs about peers: join, peers, ping, trust, alias, block, unblock, verify, purge."""
+"""Verbs about peers: peers, ping, trust, alias, block, unblock, verify, purge."""
 
 from __future__ import annotations
 
@@ -10,25 +10,10 @@ import click
 from hmp_node.cli.render import columns, done, when, who
 from hmp_node.cli.session import Session
 from hmp_node.cli.text import safe
-from hmp_node.cli.verb import Seconds, verb
+from hmp_node.cli.verb import PEER, TIMEOUT, verb
 
-PEER = click.argument("peer", metavar="PEER")
-TIMEOUT = click.option("--timeout", type=Seconds(0.1, 3600), default=15.0, show_default=True, help="Seconds to try.")
 SLACK_S = 15.0  # what the node may take beyond the time it was given for the peer
-
-
-@verb("join", example="hmp-node join 192.0.2.7:7440 --name bob")
-@click.argument("where", metavar="WHERE")
-@click.option("--name", help="What you call this peer from now on.")
-@TIMEOUT
-def join(session: Session, *, where: str, name: str | None, timeout: float) -> None:
-    """Connect to a peer and stay in touch with it.
-
-    WHERE is an address (HOST:PORT, ws:// or wss://) or the card that `hmp-node id` prints on the other node.
-    """
-    args = {"where": where, "name": name, "timeout_s": timeout}
-    session.console.progress(f"connecting to {where}")
-    session.show(session.perform("peer.join", args, timeout=timeout + SLACK_S), done)
+PURGE_S = 600.0  # some hundred notes at a time, so that others get their turn
 
 
 @verb("peers", example="hmp-node peers --why")
@@ -66,14 +51,22 @@ def _peer_reasons(result: dict[str, Any]) -> Iterator[str]:
     for row in result["peers"]:
         yield f"{who(row['did'], row['name'])}: {safe(row['state'])}"
         for way in row["addresses"]:
-            told = f"worked {when(way['last_success'])}" if way["last_success"] else "has not worked yet"
-            if way["last_failure"]:
-                told += f", failed {when(way['last_failure'])}: {safe(way['failure_reason'])}"
-            yield f"  {safe(way['address'])} ({safe(way['source'])}) {told}"
+            yield f"  {safe(way['address'])} ({safe(way['source'])}) {_history(way)}"
+        for mailman in row["mailmen"]:
+            yield f"  its mailman: {safe(mailman)}"
         if not row["addresses"]:
             yield "  no address is known: join it, or wait until it connects"
     if not result["peers"]:
         yield "no peers"
+
+
+def _history(way: dict[str, Any]) -> str:
+    told = f"worked {when(way['last_success'])}" if way["last_success"] else "has not worked yet"
+    if way["last_failure"]:
+        told += f", failed {when(way['last_failure'])}: {safe(way['failure_reason'])}"
+    if way["expires_at"]:
+        told += f", good until {when(way['expires_at'])}"
+    return told
 
 
 @verb("ping", example="hmp-node ping bob")
@@ -122,11 +115,18 @@ def unblock(session: Session, *, peer: str) -> None:
     session.show(session.perform("peer.unblock", {"peer": peer}), done)
 
 
-@verb("purge", example="hmp-node purge did:hmp:agent:6Mk...")
-@PEER
-def purge(session: Session, *, peer: str) -> None:
-    """Delete all notes of a peer here, and forget the peer; the log keeps their text until `log redact`."""
-    session.show(session.perform("peer.purge", {"peer": peer}), done)
+@verb("purge", example="hmp-node purge did:hmp:agent:6Mk...\nhmp-node purge --strangers")
+@click.argument("peer", metavar="[PEER]", required=False)
+@click.option("--strangers", is_flag=True, help="Empty the quarantine instead: all notes of whoever is not trusted.")
+def purge(session: Session, *, peer: str | None, strangers: bool) -> None:
+    """Delete all notes of a peer, and forget the peer.
+
+    No finder brings it back; you can. The log keeps their text until `log redact`.
+    """
+    if (peer is None) != strangers:
+        raise click.UsageError("give a PEER, or --strangers")
+    args = {"strangers": True} if strangers else {"peer": peer}
+    session.show(session.perform("peer.purge", args, timeout=PURGE_S), done)
 
 
 @verb("verify", example="hmp-node verify bob")
@@ -144,4 +144,4 @@ def _words(result: dict[str, Any]) -> Iterator[str]:
     yield "must hear:  " + " ".join(map(safe, result["theirs"]))
 
 
-VERBS = (join, peers, ping, trust, alias, block, unblock, purge, verify)
+VERBS = (peers, ping, trust, alias, block, unblock, purge, verify)

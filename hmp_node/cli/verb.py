@@ -89,3 +89,7 @@ class Duration(click.ParamType[int]):
         if not (number.isascii() and number.isdigit() and 0 < len(number) < 10):
             self.fail(f"{text!r} is not a duration like 90, 15m, 12h or 7d", param, ctx)
         return int(number) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[unit]
+
+
+PEER = click.argument("peer", metavar="PEER")
+TIMEOUT = click.option("--timeout", type=Seconds(0.1, 3600), default=15.0, show_default=True, help="Seconds to try.")

@@ -1,4 +1,4 @@
-"""Bringing the outbox to one connected peer: a cursor over its due rows and a bounded window in flight.
+"""Bringing rows of the store to one connected peer: a cursor over what is due and a bounded window in flight.
 
 A row is in flight from the frame that carries it until a receipt in the store, the peer's refusal or the
 end of its channel. Nothing is kept to send again: what has to be sent again is read again, so memory is
@@ -7,42 +7,90 @@ here is found by the next read from the start.
 
 A row whose scope does not reach the other end of the channel is passed over and stays due: it goes when the
 peer has a channel with another end (container.md 10).
+
+What the rows are, and what the store is told of them, is said by the kinds in `mesh.cargo`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar, NamedTuple
 
 from hmp_node.errors import Reject, Rejected
 from hmp_node.mesh.board import Board, Rows
-from hmp_node.mesh.events import OutboxDue, Send
+from hmp_node.mesh.events import Query, Send
+from hmp_node.mesh.settings import MeshSettings
 from hmp_node.wire.container import check_scope
 from hmp_node.wire.frames import Containers
 
 _ITEM_OVERHEAD = 5  # msgpack header of a bin
 _FRAME_OVERHEAD = 16
 _MAX_PATIENCE = 8
-_OF_THE_CONTAINER = frozenset({str(Reject.FUTURE_TIMESTAMP), str(Reject.KEY_UNKNOWN)})  # and not of the receiver
 
 
-@dataclass(frozen=True, slots=True)
-class _InFlight:
-    """One row on its way: through which connection, since when (mono), how large."""
+class Load(NamedTuple):
+    """One row as the store gives it."""
+
+    row: int
+    did: str
+    raw: bytes  # mesh form
+    network: str  # scope
+    recipient: str = ""
+    priority: int = 0
+
+
+class InFlight(NamedTuple):
+    """One row on its way: through which connection, since when (mono), how large.
+
+    ``offered`` is held for a peer that says first whether it wants it, None once it was sent.
+    """
 
     did: str
     size: int
     conn: int
     sent_at: float
+    recipient: str = ""
+    offered: bytes | None = None
+
+
+def pack(raws: Iterable[bytes], settings: MeshSettings) -> Iterator[tuple[bytes, ...]]:
+    """Divide containers in mesh form among frames, in order."""
+    room = min(settings.batch_bytes, settings.limits.frame_bytes) - _FRAME_OVERHEAD
+    batch: list[bytes] = []
+    taken = 0
+    for raw in raws:
+        size = len(raw) + _ITEM_OVERHEAD
+        if batch and (len(batch) >= settings.batch or taken + size > room):
+            yield tuple(batch)
+            batch, taken = [], 0
+        batch.append(raw)
+        taken += size
+    if batch:
+        yield tuple(batch)
+
+
+def reaches(network: str, arrival: str) -> bool:
+    """Say whether a container of this scope may go to that end of a channel."""
+    try:
+        check_scope(network, arrival)
+    except Rejected:
+        return False
+    return True
 
 
 class Delivery:
-    """The outbox rows of one recipient, going out through the newest channel to it."""
+    """Rows of the store for one peer, going out through the newest channel to it.
 
-    def __init__(self, board: Board, recipient: str, conn: int, arrival: str) -> None:
+    ``whom`` is the DID that the store knows the peer by. A kind of cargo says what `_query` to read, what to
+    report (`_sent`, `_passed_over`, `_fail`), and which refusals are the peer's own trouble (`_holds_up`).
+    """
+
+    kind: ClassVar[str]  # also the name of its timers
+
+    def __init__(self, board: Board, whom: str, conn: int, arrival: str) -> None:
         self._board = board
-        self._recipient = recipient
+        self.whom = whom
         self._conn = conn
         self._arrival = arrival  # the other end of that channel, as scopes see it
         self._withheld = 0  # the newest row passed over because its scope does not reach there; 0: none was
@@ -55,11 +103,11 @@ class Delivery:
         self._sweep = False  # older rows may have become due: read from the start once the window is empty
         self._read: tuple[int, int, float] | None = None  # id, limit, time of the read under way
         self._stale = False  # the cursor moved back since: the answer would come out of order
-        self._flight: dict[int, _InFlight] = {}  # by outbox id, in the order sent
-        self._ids: dict[str, int] = {}  # container DID -> outbox id, of the rows in flight
+        self._flight: dict[int, InFlight] = {}  # by the store's number, in the order sent
+        self._ids: dict[str, int] = {}  # container DID -> that number, of the rows in flight
         self._bytes = 0
         self._full = False  # a row did not fit in bytes: let the window drain a while before the next read
-        self._unreported: deque[tuple[float, int]] = deque()  # (sent at, outbox id) untold to the store
+        self._unreported: deque[tuple[float, int]] = deque()  # (sent at, row) untold to the store
         self._paused_until = 0.0
         self._strikes = 0  # temporary refusals in a row
         self._patience = 1  # factor on the receipt timeout while no receipt comes at all
@@ -69,6 +117,30 @@ class Delivery:
     def in_flight(self) -> int:
         """Rows sent and neither receipted nor refused."""
         return len(self._flight)
+
+    # --- what a kind of cargo says ---
+
+    def _query(self, after: int, limit: int) -> Query:
+        """Say what to read."""
+        raise NotImplementedError
+
+    def _sent(self, rows: list[int]) -> None:
+        """Tell the store that these rows are on their way."""
+
+    def _passed_over(self, rows: list[int], reason: str) -> None:
+        """Tell the store why these rows wait."""
+
+    def _fail(self, did: str, reason: str, *, temporary: bool = False) -> None:
+        """Tell the store that the peer does not take this container, for good or for now."""
+        raise NotImplementedError
+
+    def _holds_up(self, code: str) -> bool:
+        """Say whether a refusal for now is about the peer, and holds up everything behind the container."""
+        raise NotImplementedError
+
+    def _may_go(self, _load: Load) -> bool:
+        """Say whether a row that is due may go now; one that may not is met again by a later sweep."""
+        return True
 
     # --- what happens ---
 
@@ -110,7 +182,7 @@ class Delivery:
         self.pump()
 
     def receipted(self, dids: Iterable[str]) -> None:
-        """Hear that the store holds the recipient's receipts for these containers."""
+        """Hear that the store holds the peer's receipts for these containers."""
         landed = [row for row in map(self._ids.get, dids) if row is not None]
         if not landed:
             return
@@ -125,27 +197,24 @@ class Delivery:
     def refused(self, did: str, code: str, *, temporary: bool) -> None:
         """Hear the peer refuse a container: for good, or for now.
 
-        What the peer cannot take for a reason of its own holds up everything behind it. What only time or a key
-        can mend waits by itself, and the store shows why.
+        What the peer cannot take for a reason of its own holds up everything behind it. What only time, work or
+        a key can mend waits by itself, and the store shows why.
         """
         row = self._ids.get(did)
         if row is None:
             return
-        if temporary and code in _OF_THE_CONTAINER:
-            self._land(row)
-            self._fail(did, code, temporary=True)
-        elif temporary:
-            self._board.report("outbox.withheld", ids=[row], reason=code)
+        if temporary and self._holds_up(code):
+            self._passed_over([row], code)
             self._again([row])
             if self._board.mono >= self._paused_until:
                 self._pause()
         else:
             self._land(row)
-            self._fail(did, code)
+            self._fail(did, code, temporary=temporary)
         self.pump()
 
     def _rows(self, rows: Rows) -> None:
-        """Take the answer to our read: (outbox id, container DID, mesh form, scope) a row."""
+        """Take the answer to our read."""
         limit = self._read[1] if self._read is not None else 0
         self._read = None
         if not self._stale:
@@ -185,7 +254,7 @@ class Delivery:
 
     @property
     def _key(self) -> tuple[str, str]:
-        return ("delivery", self._recipient)
+        return (self.kind, self.whom)
 
     def pump(self) -> None:
         """Ask for the next rows if they may go out, and set the timer."""
@@ -198,7 +267,7 @@ class Delivery:
             limit = min(settings.window - len(self._flight), settings.batch)
             self._stale = False
             self._more = False
-            query = OutboxDue(self._recipient, self._cursor, limit)
+            query = self._query(self._cursor, limit)
             self._read = (self._board.read(query, self._rows), limit, self._board.mono)
         self._board.timers.set(self._key, self._wake_at())
 
@@ -219,65 +288,58 @@ class Delivery:
 
     def _send(self, rows: Rows) -> bool:
         """Send what fits into the window; say whether rows were left."""
-        settings = self._board.settings
-        frame_bytes = min(settings.batch_bytes, settings.limits.frame_bytes) - _FRAME_OVERHEAD
-        batch: list[bytes] = []
-        batch_bytes = 0
-        left = False
+        loads: list[Load] = []
         outside: list[int] = []
-        for row, did, raw, network in rows:
-            if not (
-                isinstance(row, int) and isinstance(did, str) and isinstance(raw, bytes) and isinstance(network, str)
-            ):
-                raise TypeError("rows of OutboxDue are (outbox id, container DID, mesh form, scope)")
-            size = len(raw)
-            if row in self._flight or did in self._ids:
-                self._cursor = max(self._cursor, row)
-                continue
-            if size > self._max_bytes:
-                self._cursor = max(self._cursor, row)
-                self._fail(did, Reject.TOO_LARGE)
-                continue
-            if not self._reaches(network):
-                self._cursor = max(self._cursor, row)
-                outside.append(row)
-                continue
-            if self._flight and self._bytes + size > settings.window_bytes:
+        left = False
+        for fields in rows:
+            load = _read_row(fields)
+            goes = self._passes(load, outside)
+            if goes and self._flight and self._bytes + len(load.raw) > self._board.settings.window_bytes:
                 self._full = left = True
                 break
-            if batch and (len(batch) >= settings.batch or batch_bytes + size + _ITEM_OVERHEAD > frame_bytes):
-                self._board.emit(Send(self._conn, Containers(tuple(batch))))
-                batch, batch_bytes = [], 0
-            batch.append(raw)
-            batch_bytes += size + _ITEM_OVERHEAD
-            self._cursor = max(self._cursor, row)
-            self._take_off(row, did, size)
-        if batch:
-            self._board.emit(Send(self._conn, Containers(tuple(batch))))
+            self._cursor = max(self._cursor, load.row)
+            if goes:
+                self._take_off(load)
+                loads.append(load)
+        if loads:
+            self._put(loads)
         self._withhold(outside)
         return left
 
-    def _reaches(self, network: str) -> bool:
-        """Say whether a container of this scope may go by our channel."""
-        try:
-            check_scope(network, self._arrival)
-        except Rejected:
+    def _passes(self, load: Load, outside: list[int]) -> bool:
+        """Say whether a row goes out at all; if only its scope forbids it, it is added to ``outside``."""
+        if load.row in self._flight:
             return False
-        return True
+        if load.did in self._ids:  # for another recipient behind the same peer: it goes when this one is through
+            self._rescan_at = min(self._rescan_at, self._board.mono + self._board.settings.relay_after)
+            return False
+        if len(load.raw) > self._max_bytes:
+            self._fail(load.did, Reject.TOO_LARGE)
+            return False
+        if load.network and not reaches(load.network, self._arrival):
+            outside.append(load.row)
+            return False
+        return self._may_go(load)
+
+    def _put(self, loads: Sequence[Load]) -> None:
+        """Send rows that have just taken off."""
+        now = self._board.mono
+        for items in pack((load.raw for load in loads), self._board.settings):
+            self._board.emit(Send(self._conn, Containers(items)))
+        self._unreported.extend((now, load.row) for load in loads)
 
     def _withhold(self, rows: list[int]) -> None:
         """Tell the store, once for each end of a channel, which rows may not go there."""
         news = [row for row in rows if row > self._withheld]
         if news:
             self._withheld = max(news)
-            self._board.report("outbox.withheld", ids=news, reason=str(Reject.OUT_OF_SCOPE))
+            self._passed_over(news, Reject.OUT_OF_SCOPE)
 
-    def _take_off(self, row: int, did: str, size: int) -> None:
-        now = self._board.mono
-        self._flight[row] = _InFlight(did, size, self._conn, now)
-        self._ids[did] = row
+    def _take_off(self, load: Load) -> None:
+        size = len(load.raw)
+        self._flight[load.row] = InFlight(load.did, size, self._conn, self._board.mono)
+        self._ids[load.did] = load.row
         self._bytes += size
-        self._unreported.append((now, row))
 
     def _land(self, row: int) -> None:
         flight = self._flight.pop(row)
@@ -305,11 +367,6 @@ class Delivery:
         self._strikes = min(self._strikes + 1, 16)
         self._paused_until = self._board.mono + delay * (0.5 + 0.5 * self._board.chance.random())
 
-    def _fail(self, did: str, reason: str, *, temporary: bool = False) -> None:
-        self._board.report(
-            "outbox.failed", container_did=did, recipient_did=self._recipient, reason=str(reason), temporary=temporary
-        )
-
     def _report(self) -> None:
         """Tell the store which rows are on their way; a receipt that came sooner spares the write."""
         now, wait = self._board.mono, self._board.settings.sent_after
@@ -320,7 +377,7 @@ class Delivery:
             if flight is not None and flight.sent_at == at:
                 sent.append(row)
         if sent:
-            self._board.report("outbox.sent", ids=sent)
+            self._sent(sent)
 
     def _wake_at(self) -> float:
         settings = self._board.settings
@@ -337,3 +394,15 @@ class Delivery:
         elif self._more and self._takes and self._board.mono < self._paused_until:
             wake = min(wake, self._paused_until)
         return wake
+
+
+def _read_row(fields: tuple[object, ...]) -> Load:
+    load = Load(*fields)  # type: ignore[arg-type]
+    if not (
+        isinstance(load.row, int)
+        and isinstance(load.did, str)
+        and isinstance(load.raw, bytes)
+        and isinstance(load.network, str)
+    ):
+        raise TypeError("rows are (number, container DID, mesh form, scope), for a mailman (recipient, priority) too")
+    return load

@@ -2,7 +2,8 @@
 
 A target is a peer worth a connection, or a set of addresses somebody asked for. A round tries its addresses
 in turn, so a dead first one never hides a good second; a round that fails waits, longer each time and with
-jitter, before the next. Everything is capped: targets, addresses, dials at once, questions waiting.
+jitter, before the next, and has the finders look for better addresses meanwhile. Everything is capped: targets,
+addresses, dials and searches at once, questions waiting.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from enum import Enum
 
 from hmp_node.errors import Deny, Failed, Failure, Reject
 from hmp_node.mesh.board import Board, Rows
-from hmp_node.mesh.events import Answer, Dial, PeerStatus, PeersToDial
+from hmp_node.mesh.events import Answer, Dial, Found, PeerStatus, PeersToDial
+from hmp_node.mesh.lookups import Lookups
 
 SUPERSEDED = "superseded"
 
 _POLL = ("poll", 0)
-_DENIALS = frozenset(str(code) for code in (Deny.BLOCKED, Deny.NO_CAPABILITY, Reject.WRONG_NETWORK, Reject.WRONG_PEER))
+_NOES = frozenset(map(str, (Deny.BLOCKED, Deny.NO_CAPABILITY)))
+_DENIALS = _NOES | frozenset(map(str, (Reject.WRONG_NETWORK, Reject.WRONG_PEER)))
 _MAX_EXPONENT = 16
 
 
@@ -34,6 +37,7 @@ class Ask:
 class _State(Enum):
     IDLE = "idle"  # connected, or nothing to do
     WAITING = "waiting"  # for its back-off
+    LOOKING = "looking"  # for what the finders say, with no address left to try
     QUEUED = "queued"  # for a free dial
     DIALLING = "dialling"  # a dial or a handshake is under way
 
@@ -56,11 +60,17 @@ class _Target:
     errors: dict[str, str] = field(default_factory=dict)
     last_error: str = ""
     asks: list[Ask] = field(default_factory=list)
+    sought: bool = False  # finders have been asked since the last question came
+
+
+def code_of(reason: str) -> str:
+    """The stable word of a reason, which stands after "bye:" if the peer said it, and before ": details"."""
+    return reason.removeprefix("bye:").split(":", 1)[0]
 
 
 def _is_denial(reason: str) -> bool:
-    """Say whether this is somebody's no; a reason is a code, after "bye:" if said by the peer, before ": details"."""
-    return reason.removeprefix("bye:").split(":", 1)[0] in _DENIALS
+    """Say whether this is somebody's no."""
+    return code_of(reason) in _DENIALS
 
 
 class Dialler:
@@ -74,6 +84,7 @@ class Dialler:
         self._board = board
         self._is_up = is_up
         self._is_near = is_near
+        self._lookups = Lookups(board)
         self._targets: dict[str, _Target] = {}
         self._queue: deque[str] = deque()
         self._active: set[str] = set()
@@ -109,9 +120,8 @@ class Dialler:
         self._poll_read = None
         wanted: dict[str, list[str]] = {}
         for did, *addresses in rows:
-            known = [address for address in addresses if isinstance(address, str)]
-            if isinstance(did, str) and known:
-                wanted.setdefault(did, known)
+            if isinstance(did, str):
+                wanted.setdefault(did, [address for address in addresses if isinstance(address, str)])
         for target in list(self._targets.values()):
             if target.listed and target.key not in wanted:
                 target.listed = False
@@ -142,13 +152,55 @@ class Dialler:
                 return
             target = self._targets[did] = _Target(did, did, [], since=self._board.mono)
         target.listed = True
-        fresh = set(addresses) - set(target.addresses)
+        fresh = [address for address in addresses if address not in target.addresses]
         # The address that worked last stays first.
         kept = [address for address in target.addresses[:1] if address in addresses]
         target.addresses = list(dict.fromkeys(kept + addresses))
         idle = target.state is _State.IDLE and not self._is_up(did)
         if idle or (fresh and target.state is _State.WAITING):
             self._wait(target, 0.0)
+        elif fresh and target.state is _State.LOOKING:
+            self._try(target, fresh)
+
+    # --- what finders say ---
+
+    def found(self, event: Found) -> None:
+        """Hear what the address book holds for a peer now that all finders had their say; new ones are dialled."""
+        target = self._targets.get(event.did)
+        known = target.addresses if target is not None else []
+        room = self._board.settings.max_addresses
+        fresh = [address for address in dict.fromkeys(event.addresses) if address not in known][:room]
+        if not self._lookups.ended(event.id, event.did, fruitful=bool(fresh)) or target is None:
+            return
+        target.addresses = list(dict.fromkeys([*known[:1], *fresh, *known[1:]]))[:room]
+        if target.state is _State.DIALLING:
+            target.left += fresh
+        elif target.state is _State.LOOKING and not fresh:
+            self._end_round(target)
+            self._pump()
+        elif fresh and target.state in (_State.LOOKING, _State.WAITING):
+            self._try(target, fresh)
+
+    def _seek(self, target: _Target) -> bool:
+        """Have finders asked where a target is, if it is time; then their word will come."""
+        if target.want is None or (target.asks and target.sought):
+            return False
+        if not target.asks and target.errors and all(code_of(reason) in _NOES for reason in target.errors.values()):
+            return False  # we know where it is: it does not want us
+        target.sought = bool(target.asks)
+        return self._lookups.begin(target.want, urgent=target.sought)
+
+    def _look(self, target: _Target) -> None:
+        """Wait for the finders: there is no address left to try."""
+        self._settle(target)
+        target.state = _State.LOOKING
+        self._board.timers.set(("target", target.key), self._board.mono + self._board.settings.lookup_timeout)
+
+    def _try(self, target: _Target, fresh: list[str]) -> None:
+        """Dial only what has not been tried yet."""
+        self._settle(target)
+        target.left = list(fresh)
+        self._due(target)
 
     # --- what actions ask for ---
 
@@ -166,9 +218,10 @@ class Dialler:
         fresh = [address for address in addresses if address not in target.addresses]
         target.addresses = (fresh + target.addresses)[: board.settings.max_addresses]
         target.asks.append(ask)
+        target.sought = False
         self._asked += 1
-        if not target.addresses:
-            self._give_up(target, "no address is known")
+        if want is None and not addresses:
+            self._end_round(target)
         elif target.state is _State.DIALLING:
             target.left = [address for address in fresh if address != target.address] + target.left
         else:
@@ -254,6 +307,12 @@ class Dialler:
         elif target.state is _State.DIALLING:
             self._abandon_dial(target)
             self._address_failed(target, "timed out")
+        elif target.state is _State.LOOKING:
+            if self._lookups.pending(target.key):
+                self._look(target)
+            else:
+                self._end_round(target)
+                self._pump()
 
     def statuses(self) -> list[PeerStatus]:
         """Describe the peers that are not connected and are or will be dialled."""
@@ -265,7 +324,7 @@ class Dialler:
             found.append(
                 PeerStatus(
                     did=target.want,
-                    state="waiting" if waiting else "dialling",
+                    state=target.state.value if waiting or target.state is _State.LOOKING else "dialling",
                     address=target.address or next(iter(target.addresses), ""),
                     since=target.since,
                     in_flight=0,
@@ -283,6 +342,8 @@ class Dialler:
             self._settle(target)
         elif target.want is not None and self._is_near(target.want):
             self._wait(target, self._board.settings.backoff_base)
+        elif not target.addresses:
+            self._give_up(target)
         else:
             self._board.timers.cancel(("target", target.key))
             target.state = _State.QUEUED
@@ -298,20 +359,31 @@ class Dialler:
         """Start queued dials while there are places."""
         while self._queue:
             target = self._targets.get(self._queue[0])
-            if target is not None and target.state is _State.QUEUED:
-                if not target.asks and len(self._active) >= self._board.settings.max_dials:
-                    return
-                target.left = list(target.addresses)
-                target.errors = {}
-                target.state = _State.DIALLING
-                self._active.add(target.key)
-                self._next_address(target)
+            waits = target is not None and target.state is _State.QUEUED
+            if target is not None and waits and not target.asks and len(self._active) >= self._board.settings.max_dials:
+                return
             self._queue.popleft()
+            if target is not None and waits:
+                self._start_round(target)
+
+    def _start_round(self, target: _Target) -> None:
+        """Dial the addresses that are left to try, else all."""
+        if not target.left:
+            target.left = list(target.addresses)
+            target.errors = {}
+        if target.left:
+            target.state = _State.DIALLING
+            self._active.add(target.key)
+            self._next_address(target)
+        else:  # the store has taken them back meanwhile
+            self._give_up(target)
 
     def _next_address(self, target: _Target) -> None:
         target.address = target.left.pop(0)
         self._dials.setdefault((target.address, target.want), deque()).append(target.key)
-        self._board.timers.set(("target", target.key), self._board.mono + self._board.settings.dial_timeout)
+        settings = self._board.settings
+        patience = min(settings.dial_hurry, settings.dial_timeout) if target.left else settings.dial_timeout
+        self._board.timers.set(("target", target.key), self._board.mono + patience)
         self._board.emit(Dial(target.address, target.want))
 
     def _dialled(self, address: str, want: str | None) -> _Target | None:
@@ -344,17 +416,25 @@ class Dialler:
             self._next_address(target)
             return
         else:
-            self._give_up(target, "; ".join(f"{address}: {why}" for address, why in target.errors.items()))
+            self._give_up(target)
         self._pump()
 
-    def _give_up(self, target: _Target, reasons: str) -> None:
-        """End a round in which no address led to the peer."""
-        self._fail_asks(target, reasons)
+    def _give_up(self, target: _Target) -> None:
+        """End a round in which no address led to the peer, unless the finders have to say something first."""
+        if self._seek(target) and (target.asks or not target.addresses):
+            self._look(target)
+        else:
+            self._end_round(target)
+
+    def _end_round(self, target: _Target) -> None:
+        """Tell who asked that there is no way, and wait before the next round."""
+        reasons = "; ".join(f"{address}: {why}" for address, why in target.errors.items())
+        self._fail_asks(target, reasons or "no address is known")
         self._settle(target)
         target.denied = bool(target.errors) and all(map(_is_denial, target.errors.values()))
         target.failures = min(target.failures + 1, _MAX_EXPONENT)
-        if target.listed and target.addresses:
-            self._wait(target, self._backoff(target))
+        if target.listed and target.want is not None:
+            self._wait(target, self._backoff(target) if target.addresses else self._lookups.pause(target.want))
         else:
             self._retire(target)
 
@@ -393,4 +473,5 @@ class Dialler:
         """Drop a target that neither the store nor a question wants, unless a dial is under way for it."""
         if not target.listed and not target.asks and target.state is not _State.DIALLING:
             self._settle(target)
+            self._lookups.cancel(target.key)
             self._targets.pop(target.key, None)

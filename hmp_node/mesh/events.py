@@ -29,7 +29,8 @@ class Now(NamedTuple):
 class Opened:
     """A WebSocket is up.
 
-    ``want`` is the DID the dialler expects; ``address`` is what was dialled, or the remote.
+    ``want`` is the DID the dialler expects; ``address`` is what was dialled, or the remote. ``probe`` is that of
+    the `Dial`.
     """
 
     conn: int
@@ -37,6 +38,7 @@ class Opened:
     address: str
     arrival: str
     want: str | None = None
+    probe: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class DialFailed:
     address: str
     want: str | None
     reason: str
+    probe: int = 0
 
 
 # --- events: from the node ------------------------------------------------------------------------------
@@ -85,9 +88,63 @@ class DialFailed:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The node is up; ``announcement`` is our own signed `peer_announce`."""
+    """The node is up, or what it says of itself has changed.
 
-    announcement: VerifiedContainer
+    ``announcements``: our own signed `peer_announce` in each scope, the narrowest first and the one for everybody
+    last: a channel gets the first whose scope reaches its other end. ``port``: where we listen, to be dialled back
+    at; 0 if there is no need to ask whether we can be reached.
+    """
+
+    announcements: tuple[VerifiedContainer, ...]
+    port: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MailmenChanged:
+    """``own``: DIDs of the mailmen we use: mail of others is taken from them. ``serving``: we are one ourselves."""
+
+    own: tuple[str, ...]
+    serving: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Put this container of ours (a `peer_query`) to at most ``limit`` connected peers."""
+
+    container: VerifiedContainer
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """After a commit: containers to go to ``to`` if it is connected, or to every connected peer if None."""
+
+    to: str | None
+    containers: tuple[VerifiedContainer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MailKept:
+    """After a commit: we hold new mail for these clients of ours."""
+
+    recipients: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Answer to `LookUp`: what the address book knows of the DID now, most promising first."""
+
+    id: int
+    did: str
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mined:
+    """Answer to `Mine`: a nonce, or None if none was found."""
+
+    id: int
+    nonce: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +164,8 @@ class ReceiptsMade:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptsStored:
-    """After a commit: a peer's receipt closed these containers' outbox rows for recipient ``by``."""
+    """After a commit: a receipt signed by ``by`` closed these containers' outbox rows for that recipient, or says
+    that the mailman ``by`` has them, or that the client ``by`` has its mail."""
 
     by: str
     containers: tuple[str, ...]
@@ -130,10 +188,11 @@ class RowsRead:
 
 @dataclass(frozen=True, slots=True)
 class Performed:
-    """Answer to `Perform`: ``error`` is None when it committed."""
+    """Answer to `Perform`: ``error`` is None when it committed, and ``result`` what the action gave."""
 
     id: int
     error: HmpError | None
+    result: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +222,18 @@ class PingAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class ProbeAsked:
+    """Dial this one address, prove who is there, and hang up, whether the peer is connected or not.
+
+    Answer: (DID, seconds it took), or an HmpError.
+    """
+
+    id: int
+    address: str
+    want: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class StatusAsked:
     """Answer: tuple of `PeerStatus`."""
 
@@ -174,7 +245,7 @@ class PeerStatus:
     """One peer as the mesh sees it; ``since`` and ``next_dial`` are monotonic seconds, ``rtt`` seconds."""
 
     did: str
-    state: str  # "connected", "dialling", "waiting"
+    state: str  # "connected", "dialling", "waiting", "looking"
     address: str
     since: float
     in_flight: int
@@ -192,6 +263,12 @@ Event: TypeAlias = (
     | Closed
     | DialFailed
     | Started
+    | MailmenChanged
+    | Asking
+    | Told
+    | MailKept
+    | Found
+    | Mined
     | OutboxChanged
     | ReceiptsMade
     | ReceiptsStored
@@ -201,6 +278,7 @@ Event: TypeAlias = (
     | Ticked
     | DialAsked
     | PingAsked
+    | ProbeAsked
     | StatusAsked
 )
 
@@ -221,16 +299,42 @@ class OutboxDue:
 
 
 @dataclass(frozen=True, slots=True)
-class PeersToDial:
-    """Peers worth a connection: joined or trusted by the user, or with an open outbox.
+class DepositDue:
+    """Open outbox rows for recipients that named this mailman, that it does not hold yet, of which fewer than two
+    mailmen have one, and whose recipient has had its head start (`mail.relay_after_s`); due, id > ``after``.
 
-    Rows (DID, address, ...).
+    Rows (outbox id, container DID, mesh form bytes, the container's ``network``, recipient, priority).
+    """
+
+    mailman: str
+    after: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class MailDue:
+    """Mail that we as a mailman hold for one client, id > ``after``, oldest first.
+
+    Rows (mail id, container DID, mesh form bytes, the container's ``network``).
+    """
+
+    recipient: str
+    after: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeersToDial:
+    """Peers worth a connection: joined or trusted by the user, our mailmen and seeds, a few of this LAN, or with an
+    open outbox, and the mailmen of those.
+
+    Rows (DID, address, ...); no address: it is worth looking up.
     """
 
     limit: int
 
 
-Query: TypeAlias = OutboxDue | PeersToDial
+Query: TypeAlias = OutboxDue | DepositDue | MailDue | PeersToDial
 
 
 # --- effects --------------------------------------------------------------------------------------------
@@ -271,10 +375,31 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Dial:
-    """Open a WebSocket to ``address``; ends in `Opened` or `DialFailed`."""
+    """Open a WebSocket to ``address``; ends in `Opened` or `DialFailed`, with the same ``probe``.
+
+    ``probe`` is not 0 for a dial that only proves who is there and hangs up.
+    """
 
     address: str
     want: str | None
+    probe: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Ask every finder where this agent is; answered by `Found` with the same id, when they have all had their say."""
+
+    id: int
+    did: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mine:
+    """Find a nonce with which ``text`` proves ``bits`` bits of work (`wire.pow`), off the event loop; `Mined`."""
+
+    id: int
+    text: str
+    bits: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,9 +414,11 @@ class Read:
 class Perform:
     """Run an action as ``actor`` (a peer's DID, or "system"); answered by `Performed` with the same id.
 
-    ``argument`` is a `VerifiedContainer` for a peer's note.receive, receipt.receive and container.keep, and
-    {"container", "arrival"} for peer.announced; for the system's outbox.sent, outbox.withheld, outbox.failed,
-    peer.up, peer.down and peer.unreached it is a dict of the action's arguments.
+    ``argument`` is {"container", "arrival", "bringer"} for a container of a peer (note.receive, receipt.receive,
+    peer.announced, peer.heard, peer.queried, mail.keep, mail.requested, container.keep): ``bringer`` is the DID of
+    the peer whose channel it came by. Else it is a dict of the action's arguments: mail.offered for a peer; and
+    for the system outbox.sent, outbox.withheld, outbox.failed, relay.failed, mail.refused, node.reached, peer.up,
+    peer.down and peer.unreached.
     """
 
     id: int
@@ -320,4 +447,4 @@ class Tell:
     data: tuple[tuple[str, object], ...]
 
 
-Effect: TypeAlias = SendHandshake | Secure | Send | Close | Dial | Read | Perform | Answer | Tell
+Effect: TypeAlias = SendHandshake | Secure | Send | Close | Dial | LookUp | Mine | Read | Perform | Answer | Tell

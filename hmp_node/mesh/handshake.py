@@ -17,9 +17,10 @@ from hmp_node.wire.container import VerifiedContainer
 from hmp_node.wire.frames import Channel, prologue
 from hmp_node.wire.limits import Limits
 from hmp_node.wire.noise import Handshake, StaticKey
-from hmp_node.wire.text import agent_did, did_key
+from hmp_node.wire.text import agent_did, did_key, fold_word
 
 PROTOCOL = "5.0"
+MAILMAN = "mailman"
 
 _CARD_BYTES = 256  # of a handshake payload; ours takes 39
 _NAME_CHARACTERS = 200
@@ -132,6 +133,7 @@ class Announcement:
     takes_notes: bool = True
     max_container_bytes: int | None = None
     revoked: bool = False
+    mailman: bool = False
     timestamp_us: int = field(default=0, compare=False)
 
 
@@ -156,6 +158,7 @@ def read_announcement(container: VerifiedContainer, proven: Proven) -> Announcem
         takes_notes=_takes_notes(payload),
         max_container_bytes=limit if isinstance(limit, int) and limit > 1 else None,
         revoked=payload.get("key_is_falsified") is True,
+        mailman=_is_mailman(payload),
         timestamp_us=container.timestamp_us,
     )
 
@@ -165,3 +168,9 @@ def _takes_notes(payload: dict[str, object]) -> bool:
     if "capabilities" not in payload:
         return True
     return "can_notes" in parse_capabilities(payload["capabilities"])
+
+
+def _is_mailman(payload: dict[str, object]) -> bool:
+    """Say whether it keeps mail for others, by its own word."""
+    roles = payload.get("roles")
+    return isinstance(roles, list) and any(isinstance(role, str) and fold_word(role) == MAILMAN for role in roles)

@@ -1,4 +1,4 @@
-"""The mesh of one node: connections, peers, delivery and questions behind one method, `Mesh.handle`.
+"""The mesh of one node: connections, peers, post and questions behind one method, `Mesh.handle`.
 
 State of one connection, and what moves it on:
 
@@ -16,10 +16,11 @@ from typing import Any
 
 from hmp_node.errors import Denied, Deny, Failed, Failure, HmpError, Reject, Rejected
 from hmp_node.mesh.board import Board, Chance
-from hmp_node.mesh.delivery import Delivery
+from hmp_node.mesh.delivery import reaches
 from hmp_node.mesh.dialling import SUPERSEDED, Ask, Dialler
 from hmp_node.mesh.events import (
     Answer,
+    Asking,
     Close,
     Closed,
     ContainersReceived,
@@ -27,15 +28,19 @@ from hmp_node.mesh.events import (
     DialFailed,
     Effect,
     Event,
+    Found,
     FrameReceived,
     HandshakeReceived,
+    MailKept,
+    MailmenChanged,
+    Mined,
     Now,
     Opened,
     OutboxChanged,
     PeerForgotten,
-    PeerStatus,
     Performed,
     PingAsked,
+    ProbeAsked,
     ReceiptsMade,
     ReceiptsStored,
     RowsRead,
@@ -45,14 +50,19 @@ from hmp_node.mesh.events import (
     Started,
     StatusAsked,
     Ticked,
+    Told,
 )
 from hmp_node.mesh.handshake import Introduction, Myself, Proven, read_announcement
 from hmp_node.mesh.heartbeat import Heartbeat
-from hmp_node.mesh.intake import ANNOUNCED, Intake
+from hmp_node.mesh.intake import ANNOUNCED, HEARD, Intake
+from hmp_node.mesh.offers import Offers
 from hmp_node.mesh.peers import Link, Peer, Peers, Stage
+from hmp_node.mesh.post import Post
+from hmp_node.mesh.probes import Probes
+from hmp_node.mesh.reach import Reach
 from hmp_node.mesh.settings import MeshSettings
 from hmp_node.wire.container import VerifiedContainer
-from hmp_node.wire.frames import Bye, Containers, Ping, Pong, Refused
+from hmp_node.wire.frames import Bye, Containers, DialBack, DialledBack, Offer, Ping, Pong, Refused, Stamp, Want
 from hmp_node.wire.noise import StaticKey
 from hmp_node.wire.text import agent_did
 
@@ -79,12 +89,16 @@ class Mesh:
         self._myself = Myself(me, public_key, static, network)
         self._ephemeral = ephemeral
         self._settings = settings
-        self._announcement: VerifiedContainer | None = None
+        self._announcements: tuple[VerifiedContainer, ...] = ()
         self._board = Board(settings, rng)
         self._peers = Peers(agent_did(public_key))
         self._dialler = Dialler(self._board, self._peers.is_up, self._peers.is_near)
         self._heartbeat = Heartbeat(self._board)
-        self._intake = Intake(self._board)
+        self._intake = Intake(self._board, me)
+        self._offers = Offers(self._board)
+        self._post = Post(self._board, self._peers)
+        self._probes = Probes(self._board, self._myself, ephemeral)
+        self._reach = Reach(self._board, agent_did(public_key), self._probes)
         self._handlers: dict[type, Callable[[Any], None]] = {
             Opened: self._opened,
             HandshakeReceived: self._handshake_received,
@@ -93,16 +107,33 @@ class Mesh:
             Closed: self._closed,
             DialFailed: self._dial_failed,
             Started: self._started,
+            MailmenChanged: self._mailmen_changed,
+            Asking: self._asking,
+            Told: self._post.told,
+            MailKept: self._post.mail_kept,
+            Found: self._dialler.found,
+            Mined: self._mined,
             OutboxChanged: self._outbox_changed,
             ReceiptsMade: self._receipts_made,
-            ReceiptsStored: self._receipts_stored,
+            ReceiptsStored: self._post.receipts_stored,
             PeerForgotten: self._peer_forgotten,
             RowsRead: self._rows_read,
             Performed: self._performed,
             Ticked: self._ticked,
             DialAsked: self._dial_asked,
             PingAsked: self._ping_asked,
+            ProbeAsked: self._probe_asked,
             StatusAsked: self._status_asked,
+        }
+        self._frames: dict[type, Callable[[Link, Any], None]] = {
+            Ping: self._pinged,
+            Pong: self._ponged,
+            Refused: self._refused,
+            Offer: self._offered,
+            Want: self._wanted,
+            Stamp: self._intake.stamp,
+            DialBack: self._dialled_back,
+            DialledBack: self._dialled_back,
         }
 
     def handle(self, event: Event, now: Now) -> list[Effect]:
@@ -122,7 +153,7 @@ class Mesh:
     # --- connections ---
 
     def _opened(self, event: Opened) -> None:
-        if self._peers.link(event.conn) is not None:
+        if self._peers.link(event.conn) is not None or self._probes.opened(event):
             return
         target = self._dialler.opened(event.address, event.want) if event.initiator else None
         refusal = self._no_entry(event)
@@ -148,7 +179,7 @@ class Mesh:
 
     def _no_entry(self, event: Opened) -> str | None:
         """Say why a new connection is not wanted, or None."""
-        if self._announcement is None:
+        if not self._announcements:
             return Failure.BUSY
         if event.initiator and event.want is not None and self._peers.is_up(event.want):
             return SUPERSEDED
@@ -161,6 +192,7 @@ class Mesh:
     def _handshake_received(self, event: HandshakeReceived) -> None:
         link = self._peers.link(event.conn)
         if link is None:
+            self._probes.handshake(event.conn, event.data)
             return
         introduction = link.introduction
         try:
@@ -184,8 +216,14 @@ class Mesh:
         self._announce(link)
 
     def _announce(self, link: Link) -> None:
-        if self._announcement is not None:
-            self._board.emit(Send(link.conn, Containers((self._announcement.to_mesh(),))))
+        """Say who we are, in the narrowest scope that reaches the other end.
+
+        What is for everybody follows, so that a neighbour can tell others of us.
+        """
+        fitting = [one for one in self._announcements if reaches(one.network, link.arrival)]
+        told = dict.fromkeys((fitting[0].to_mesh(), fitting[-1].to_mesh())) if fitting else ()
+        if told:
+            self._board.emit(Send(link.conn, Containers(tuple(told))))
 
     def _containers_received(self, event: ContainersReceived) -> None:
         link = self._heard(event.conn)
@@ -218,7 +256,7 @@ class Mesh:
             return False
         link.announcement = announcement
         self._enter(link, Stage.VETTING, self._settings.announce_timeout)
-        self._intake.announce(link.conn, containers[0], link.arrival)
+        self._intake.announce(link, containers[0])
         return True
 
     def _take(self, link: Link, container: VerifiedContainer) -> None:
@@ -226,13 +264,7 @@ class Mesh:
         proven = link.proven
         if proven is None or container.public_key == self._myself.public_key:
             return  # what we signed ourselves tells us nothing, whoever brings it back
-        announced = link.announcement.did if link.announcement is not None else proven.did
-        if container.public_key != proven.public_key and self._intake.acts_on(container.cls):
-            # Until there are mailmen, mail comes from its author: else one stranger could write as a thousand.
-            self._intake.refuse(link.conn, container.did, Reject.WRONG_PEER)
-            return
-        self._intake.take(link.conn, announced, container, link.arrival)
-        if container.cls == "peer_announce" and container.public_key == proven.public_key:
+        if self._intake.take(link, container, proven) == ANNOUNCED:
             self._announced_again(proven, container)
 
     def _announced_again(self, proven: Proven, container: VerifiedContainer) -> None:
@@ -246,7 +278,7 @@ class Mesh:
                 self._drop(link, Reject.KEY_REVOKED)
         else:
             self._peers.announced(peer, announcement)
-            self._sync_deliveries(peer)
+            self._post.sync(peer)
 
     def _frame_received(self, event: FrameReceived) -> None:
         link = self._heard(event.conn)
@@ -257,25 +289,38 @@ class Mesh:
             self._drop(link, f"bye:{frame.code}")
         elif link.stage is Stage.SECURE:
             self._drop(link, Reject.ANNOUNCE_EXPECTED)
-        elif isinstance(frame, Ping):
-            self._board.emit(Send(link.conn, Pong(frame.number)))
-        elif isinstance(frame, Pong):
-            rtt = self._heartbeat.ponged(link, frame.number)
-            peer = self._peers.behind(link)
-            if peer is not None and rtt is not None:
-                peer.rtt = rtt
-        elif isinstance(frame, Refused):
-            self._refused(link, frame)
+        else:
+            self._frames[type(frame)](link, frame)
+
+    def _pinged(self, link: Link, frame: Ping) -> None:
+        self._board.emit(Send(link.conn, Pong(frame.number)))
+
+    def _ponged(self, link: Link, frame: Pong) -> None:
+        rtt = self._heartbeat.ponged(link, frame.number)
+        peer = self._peers.behind(link)
+        if peer is not None and rtt is not None:
+            peer.rtt = rtt
 
     def _refused(self, link: Link, frame: Refused) -> None:
         """Hear the peer refuse a container of ours. Without our announcement it will not go on: nor do we."""
-        ours = self._announcement is not None and self._announcement.did == frame.did
-        if ours and frame.code in set(Reject):
+        if frame.code in set(Reject) and any(frame.did == ours.did for ours in self._announcements):
             self._drop(link, frame.code)
             return
         peer = self._peers.behind(link)
-        for delivery in peer.deliveries.values() if peer is not None else ():
-            delivery.refused(frame.did, frame.code, temporary=frame.temporary)
+        if peer is not None:
+            self._post.refused(peer, frame)
+
+    def _offered(self, link: Link, frame: Offer) -> None:
+        self._offers.offered(link, frame, serving=self._intake.serving)
+
+    def _wanted(self, link: Link, frame: Want) -> None:
+        peer = self._peers.behind(link)
+        if peer is not None:
+            self._post.wanted(peer, link.conn, frame.dids)
+
+    def _dialled_back(self, link: Link, frame: DialBack | DialledBack) -> None:
+        if link.proven is not None and link.stage is Stage.UP:
+            self._reach.frame(link.proven.did, link.conn, link.arrival, frame)
 
     def _heard(self, conn: int) -> Link | None:
         """Find the secure connection that a frame came by, and note that it lives."""
@@ -293,6 +338,8 @@ class Mesh:
         link = self._peers.link(event.conn)
         if link is not None:
             self._gone(link, event.code)
+        else:
+            self._probes.closed(event.conn, event.code)
 
     def _drop(self, link: Link, code: str) -> None:
         """Close a connection and forget it; ``code`` "bye:..." if the peer said goodbye first."""
@@ -305,6 +352,7 @@ class Mesh:
         """Forget a connection and all that hung on it."""
         self._board.timers.cancel(("link", link.conn))
         self._intake.forget(link.conn)
+        self._offers.forget(link.conn)
         peer = self._peers.remove(link)
         self._heartbeat.stop(link, code)
         if peer is not None:
@@ -356,35 +404,20 @@ class Mesh:
             self._board.tell("peer.up", **facts)
         for older in surplus:
             self._drop(older, SUPERSEDED)
-        self._sync_deliveries(peer)
+        self._post.sync(peer)
+        self._reach.peer_up(peer.identity, link.conn, link.arrival)
         if self._peers.superseded(peer.identity):
             self._board.timers.set(("peer", peer.identity), self._board.mono + self._settings.linger)
         for ask in self._dialler.up(peer.names, link.target, link.address):
             self._answer(ask, peer)
 
-    def _sync_deliveries(self, peer: Peer) -> None:
-        """Keep one delivery for each name of the peer, through its newest channel, by its newest word."""
-        said = peer.announcement
-        for name in [name for name in peer.deliveries if name not in peer.names]:
-            peer.deliveries.pop(name).close()
-        for name in peer.names:
-            delivery = peer.deliveries.get(name)
-            if delivery is None:
-                delivery = peer.deliveries[name] = Delivery(self._board, name, peer.newest.conn, peer.newest.arrival)
-                if not said.takes_notes:
-                    self._board.tell("refused", did=name, code=str(Deny.PEER_EXCLUDES))
-            else:
-                delivery.switch(peer.newest.conn, peer.newest.arrival)
-            delivery.allow(takes=said.takes_notes, max_bytes=said.max_container_bytes)
-
     def _lost_channel(self, peer: Peer, link: Link, code: str) -> None:
         if peer.links:
-            for delivery in peer.deliveries.values():
-                delivery.switch(peer.newest.conn, peer.newest.arrival)
-                delivery.lost(link.conn)
+            self._post.lost(peer, link)
+            self._reach.peer_up(peer.identity, peer.newest.conn, peer.newest.arrival)
             return
-        for delivery in peer.deliveries.values():
-            delivery.close()
+        self._post.closed(peer)
+        self._reach.peer_down(peer.identity)
         self._board.timers.cancel(("peer", peer.identity))
         self._board.tell("peer.down", did=peer.announcement.did, code=str(code))
         self._board.report("peer.down", did=peer.announcement.did, code=str(code))
@@ -406,11 +439,10 @@ class Mesh:
             self._dialler.poll()
         elif kind == "target":
             self._dialler.fire(str(key))
-        elif kind == "delivery":
-            peer = self._peers.peer(str(key))
-            delivery = peer.deliveries.get(str(key)) if peer is not None else None
-            if delivery is not None:
-                delivery.tick()
+        elif kind == "probe":
+            self._probes.fire(int(key))
+        elif kind == "reach":
+            self._reach.fire(int(key))
         elif kind == "peer":
             for older in self._peers.superseded(str(key)):
                 self._drop(older, SUPERSEDED)
@@ -418,6 +450,8 @@ class Mesh:
             link = self._peers.link(int(key))
             if link is not None:
                 self._link_due(link)
+        else:
+            self._post.fire(kind, str(key))
 
     def _link_due(self, link: Link) -> None:
         """End a stage that took too long; ask a silent peer whether it lives, and give up on a dead one."""
@@ -433,51 +467,65 @@ class Mesh:
     # --- the node ---
 
     def _started(self, event: Started) -> None:
-        first = self._announcement is None
-        self._announcement = event.announcement
+        first = not self._announcements
+        self._announcements = event.announcements
+        self._reach.started(event.port)
         if first:
             self._dialler.poll()
         else:
             for peer in self._peers:
                 self._announce(peer.newest)
 
+    def _mailmen_changed(self, event: MailmenChanged) -> None:
+        self._intake.own = frozenset(event.own)
+        self._intake.serving = event.serving
+        self._post.serve(serving=event.serving)
+
+    def _asking(self, event: Asking) -> None:
+        """Ask some of the peers that are up, chosen by lot, and be ready to hear of others what they answer."""
+        peers = sorted(self._peers, key=lambda _: self._board.chance.random())
+        for peer in peers[: max(0, event.limit)]:
+            self._board.emit(Send(peer.newest.conn, Containers((event.container.to_mesh(),))))
+            for link in peer.links:
+                link.credit.earn(self._board.mono, self._settings)
+
     def _dial_failed(self, event: DialFailed) -> None:
-        self._dialler.dial_failed(event.address, event.want, event.reason)
+        if not self._probes.dial_failed(event):
+            self._dialler.dial_failed(event.address, event.want, event.reason)
+
+    def _mined(self, event: Mined) -> None:
+        if not self._reach.mined(event.id, event.nonce):
+            self._post.mined(event)
 
     def _outbox_changed(self, event: OutboxChanged) -> None:
-        for did in event.recipients:
-            peer = self._peers.peer(did)
-            if peer is not None:
-                peer.deliveries[did].changed()
+        self._post.outbox_changed(event)
         self._dialler.outbox_changed(event.recipients)
 
     def _receipts_made(self, event: ReceiptsMade) -> None:
+        """Send a receipt of ours to whom it is for, and to the mailmen who brought what it is about."""
         peer = self._peers.peer(event.to)
-        if peer is not None:
-            self._board.emit(Send(peer.newest.conn, Containers((event.receipt.to_mesh(),))))
-
-    def _receipts_stored(self, event: ReceiptsStored) -> None:
-        peer = self._peers.peer(event.by)
-        for delivery in peer.deliveries.values() if peer is not None else ():
-            delivery.receipted(event.containers)
+        conns = [peer.newest.conn] if peer is not None else []
+        conns += [conn for conn in self._intake.bringers(event.receipt) if self._peers.link(conn) is not None]
+        for conn in dict.fromkeys(conns):
+            self._board.emit(Send(conn, Containers((event.receipt.to_mesh(),))))
 
     def _rows_read(self, event: RowsRead) -> None:
         self._board.answer(event.id, event.rows)
 
     def _performed(self, event: Performed) -> None:
         work = self._intake.performed(event.id, event.error)
-        link = self._peers.link(work.conn) if work is not None else None
-        if work is None or link is None:
+        if work is None:
+            self._offers.performed(event)
+            return
+        link = self._peers.link(work.conn)
+        if link is None:
             return
         if link.stage is Stage.VETTING and work.opening:
             self._vetted(link, event.error)
         elif work.opening and isinstance(event.error, Rejected | Denied):
             self._drop(link, event.error.code)  # the store's word came late, but it came
-        elif work.action == ANNOUNCED and event.error is None:
-            # The store may let more go out by what it has learnt.
-            peer = self._peers.behind(link)
-            for delivery in peer.deliveries.values() if peer is not None else ():
-                delivery.changed()
+        elif work.action in (ANNOUNCED, HEARD) and event.error is None:
+            self._post.learnt(self._peers.behind(link) if work.action == ANNOUNCED else None)
 
     # --- questions ---
 
@@ -486,6 +534,9 @@ class Mesh:
 
     def _ping_asked(self, event: PingAsked) -> None:
         self._ask(Ask(event.id, ping=True), event.addresses, event.did)
+
+    def _probe_asked(self, event: ProbeAsked) -> None:
+        self._probes.ask(event.id, event.address, event.want)
 
     def _ask(self, ask: Ask, addresses: tuple[str, ...], want: str | None) -> None:
         peer = self._peers.peer(want) if want is not None else None
@@ -503,18 +554,5 @@ class Mesh:
             self._board.emit(Answer(ask.id, (said.did, said.name, peer.newest.address)))
 
     def _status_asked(self, event: StatusAsked) -> None:
-        connected = [
-            PeerStatus(
-                did=peer.announcement.did,
-                state="connected",
-                address=peer.newest.address,
-                since=peer.since,
-                in_flight=sum(delivery.in_flight for delivery in peer.deliveries.values()),
-                next_dial=None,
-                last_error="",
-                name=peer.announcement.name,
-                rtt=peer.rtt,
-            )
-            for peer in self._peers
-        ]
+        connected = [peer.status() for peer in self._peers]
         self._board.emit(Answer(event.id, (*connected, *self._dialler.statuses())))

@@ -9,12 +9,16 @@ sides close.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import chain
 
+from hmp_node.mesh.cargo import Deposit, Direct, Mail
 from hmp_node.mesh.delivery import Delivery
+from hmp_node.mesh.events import PeerStatus
 from hmp_node.mesh.handshake import Announcement, Introduction, Proven
+from hmp_node.mesh.settings import MeshSettings
 
 MAX_CHANNELS = 2
 
@@ -26,6 +30,30 @@ class Stage(Enum):
     SECURE = "secure"  # the peer's announcement must come
     VETTING = "vetting"  # the store looks at it
     UP = "up"
+
+
+@dataclass(slots=True)
+class Credit:
+    """How much word of others a channel may still bring; it grows back with time, and with our own questions."""
+
+    left: float | None = None  # None: untouched
+    at: float = 0.0
+
+    def spend(self, now: float, settings: MeshSettings) -> bool:
+        """Take one, if there is one."""
+        left = self._left(now, settings)
+        self.left, self.at = (left - 1 if left >= 1 else left), now
+        return left >= 1
+
+    def earn(self, now: float, settings: MeshSettings) -> None:
+        """Be asked a question, which may be answered at length."""
+        self.left, self.at = min(self._left(now, settings) + settings.asked_credit, settings.max_credit), now
+
+    def _left(self, now: float, settings: MeshSettings) -> float:
+        free = float(settings.told_credit)
+        if self.left is None:
+            return free
+        return max(self.left, min(free, self.left + (now - self.at) / settings.told_refill))
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +75,16 @@ class Link:
     asked_at: float | None = None  # first ping since we heard anything
     pinged_at: float = 0.0
     pings: dict[int, tuple[float, int | None]] = field(default_factory=dict)  # number -> sent at, question
+    credit: Credit = field(default_factory=Credit)
+    stamps: dict[str, int] = field(default_factory=dict)  # container DID -> work that came for it
+    wanted: dict[str, None] = field(default_factory=dict)  # containers that we asked for, as a mailman
+
+    @property
+    def name(self) -> str:
+        """The DID its peer goes by, as far as that is believed: until the store agrees, its key's own."""
+        if self.announcement is not None and self.stage is Stage.UP:
+            return self.announcement.did
+        return self.proven.did if self.proven is not None else ""
 
     def concerns(self, did: str) -> bool:
         """Say whether this connection is, or is meant to be, one to that DID."""
@@ -63,7 +101,9 @@ class Peer:
     announcement: Announcement
     since: float
     links: list[Link] = field(default_factory=list)  # in the order they came up here
-    deliveries: dict[str, Delivery] = field(default_factory=dict)  # by each DID the peer goes by
+    deliveries: dict[str, Direct] = field(default_factory=dict)  # by each DID the peer goes by
+    mail: dict[str, Mail] = field(default_factory=dict)  # the same, if we hold mail for others
+    deposits: dict[str, Deposit] = field(default_factory=dict)  # the same, if the peer does
     rtt: float | None = None
 
     @property
@@ -75,6 +115,25 @@ class Peer:
     def names(self) -> tuple[str, ...]:
         """The DIDs it goes by: the one it announces itself under, and its key's own."""
         return tuple(dict.fromkeys((self.announcement.did, self.identity)))
+
+    @property
+    def cargo(self) -> Iterable[Delivery]:
+        """Everything on its way to this peer."""
+        return chain(self.deliveries.values(), self.mail.values(), self.deposits.values())
+
+    def status(self) -> PeerStatus:
+        """Describe it for whoever asks."""
+        return PeerStatus(
+            did=self.announcement.did,
+            state="connected",
+            address=self.newest.address,
+            since=self.since,
+            in_flight=sum(delivery.in_flight for delivery in self.cargo),
+            next_dial=None,
+            last_error="",
+            name=self.announcement.name,
+            rtt=self.rtt,
+        )
 
 
 class Peers:

@@ -12,6 +12,7 @@ import errno
 import json
 import re
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import aiohttp
@@ -35,10 +36,11 @@ class DialRefused(Exception):
 class Dialler:
     """Opens WebSockets to mesh addresses: no redirects, no cookies, no proxy of the environment."""
 
-    def __init__(self, settings: NetSettings, subprotocol: str) -> None:
+    def __init__(self, settings: NetSettings, subprotocol: str, given: Callable[[str], bool]) -> None:
         self._settings = settings
         self._subprotocol = subprotocol
-        connector = aiohttp.TCPConnector(limit=0, use_dns_cache=False, force_close=True, resolver=_CarefulResolver())
+        resolver = CarefulResolver(given)
+        connector = aiohttp.TCPConnector(limit=0, use_dns_cache=False, force_close=True, resolver=resolver)
         self._session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -90,28 +92,36 @@ class Dialler:
         raise DialRefused(_refusal(response.status, body, self._subprotocol))
 
 
-class _CarefulResolver(AbstractResolver):
-    """The system's resolver without the addresses we never dial, so that no name can lead there."""
+class CarefulResolver(AbstractResolver):
+    """The system's resolver without the addresses we never dial, so that no name can lead there.
 
-    def __init__(self) -> None:
+    A name that the owner has ``given`` may lead to a private address or to this host; one that peers told us may
+    not, else a stranger's announcement could have us knock at doors of our own network.
+    """
+
+    def __init__(self, given: Callable[[str], bool]) -> None:
         self._system = aiohttp.ThreadedResolver()
+        self._given = given
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
+        """Where the name leads, as far as we go there. `OSError` if nowhere."""
         found = await self._system.resolve(host, port, family)
-        good = [item for item in found if not _never(item["host"])]
+        private_too = self._given(host.lower())
+        good = [item for item in found if not _never(item["host"], private_too=private_too)]
         if not good:
-            raise OSError(None, "the name leads to no address of a host")
+            raise OSError(None, "the name leads to no address that may be dialled")
         return good
 
     async def close(self) -> None:
+        """Close the system's resolver."""
         await self._system.close()
 
 
-def _never(host: str) -> bool:
+def _never(host: str, *, private_too: bool) -> bool:
     ip = plain_ip(host)
-    return ip is None or bool(refusal(ip))
+    return ip is None or bool(refusal(ip)) or not (private_too or ip.is_global)
 
 
 def _refusal(status: int, body: bytes, ours: str) -> str:

@@ -24,11 +24,16 @@ from hmp_node.mesh.events import (
     DialAsked,
     Effect,
     Event,
+    Found,
+    LookUp,
+    Mine,
+    Mined,
     Now,
     OutboxChanged,
     Perform,
     Performed,
     PingAsked,
+    ProbeAsked,
     Query,
     Read,
     ReceiptsMade,
@@ -48,10 +53,20 @@ TIMER_SLACK = 0.001  # seconds; also the least time between two ticks
 RECEIPTS_MAX = 4096  # of our own receipts waiting for the mesh
 ASKS_MAX = 256  # questions waiting for their answers
 
-Question: TypeAlias = DialAsked | PingAsked | StatusAsked
+Question: TypeAlias = DialAsked | PingAsked | ProbeAsked | StatusAsked
 Rows: TypeAlias = tuple[tuple[object, ...], ...]
 
 logger = logging.getLogger(__name__)
+
+
+async def no_finder(_did: str) -> tuple[str, ...]:
+    """Find nobody."""
+    return ()
+
+
+async def no_miner(_text: str, _bits: int) -> int | None:
+    """Prove nothing."""
+    return None
 
 
 class Machine(Protocol):
@@ -77,6 +92,8 @@ class Driver:
         answer: Callable[[Query], Awaitable[Rows]],
         tell: Callable[[str, dict[str, object]], None],
         clock: Callable[[], Now],
+        look_up: Callable[[str], Awaitable[tuple[str, ...]]] = no_finder,
+        mine: Callable[[str, int], Awaitable[int | None]] = no_miner,
         probe: Callable[[str], None] = no_probe,
     ) -> None:
         self._mesh = mesh
@@ -86,6 +103,8 @@ class Driver:
         self._answer_query = answer
         self._tell_listeners = tell
         self._clock = clock
+        self._look_up_address = look_up
+        self._mine_nonce = mine
         self._probe = probe
         self._numbers = itertools.count(1)
         self._asks: dict[int, asyncio.Future[object]] = {}
@@ -105,6 +124,8 @@ class Driver:
             Send: self._send,
             Close: self._close,
             Dial: self._dial,
+            LookUp: self._look_up,
+            Mine: self._mine,
             Read: self._read,
             Perform: self._perform,
             Answer: self._answer,
@@ -163,6 +184,9 @@ class Driver:
         number = next(self._numbers)
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._asks[number] = future
+        if isinstance(question, DialAsked):  # only the owner asks for one
+            for address in question.addresses:
+                self._transport.give(address)
         try:
             self._inbox.put(replace(question, id=number))
             async with asyncio.timeout(timeout):
@@ -276,7 +300,13 @@ class Driver:
             link.close(effect.code)
 
     def _dial(self, effect: Dial) -> None:
-        self._transport.dial(effect.address, effect.want)
+        self._transport.dial(effect.address, effect.want, effect.probe)
+
+    def _look_up(self, effect: LookUp) -> None:
+        self._spawn(self._run_look_up(effect))
+
+    def _mine(self, effect: Mine) -> None:
+        self._spawn(self._run_mine(effect))
 
     def _answer(self, effect: Answer) -> None:
         future = self._asks.get(effect.id)
@@ -305,9 +335,10 @@ class Driver:
     async def _run_perform(self, effect: Perform, hold: Hold | None) -> None:
         """One action, whose end the mesh always hears of."""
         error: HmpError | None = None
+        result: object = None
         try:
             self._probe("net.before_perform")
-            await self._perform_action(effect.actor, effect.action, effect.argument)
+            result = await self._perform_action(effect.actor, effect.action, effect.argument)
         except HmpError as reason:
             error = reason
         except BaseException as failure:
@@ -317,7 +348,7 @@ class Driver:
             self._fault("%s for %s failed", effect.action, effect.actor)
         finally:
             self._performs -= 1
-            self._inbox.put(Performed(effect.id, error))
+            self._inbox.put(Performed(effect.id, error, result))
             if hold is not None:
                 hold.part_done()
 
@@ -331,3 +362,23 @@ class Driver:
         finally:
             self._reads -= 1
             self._inbox.put(RowsRead(effect.id, rows))
+
+    async def _run_look_up(self, effect: LookUp) -> None:
+        """One search by all finders; no address if it fails."""
+        addresses: tuple[str, ...] = ()
+        try:
+            addresses = await self._look_up_address(effect.did)
+        except Exception:
+            self._fault("Looking up %s failed", effect.did)
+        finally:
+            self._inbox.put(Found(effect.id, effect.did, addresses))
+
+    async def _run_mine(self, effect: Mine) -> None:
+        """One proof of work; no nonce if it fails."""
+        nonce: int | None = None
+        try:
+            nonce = await self._mine_nonce(effect.text, effect.bits)
+        except Exception:
+            self._fault("Mining %d bits failed", effect.bits)
+        finally:
+            self._inbox.put(Mined(effect.id, nonce))

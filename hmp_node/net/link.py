@@ -23,6 +23,7 @@ from hmp_node.errors import Failure, Reject, Rejected
 from hmp_node.mesh.events import Closed, ContainersReceived, FrameReceived, HandshakeReceived, Opened
 from hmp_node.net.inbox import Hold, Inbox, Valve
 from hmp_node.net.settings import NetSettings, weight
+from hmp_node.wire.address import plain_ip
 from hmp_node.wire.container import VerifiedContainer, check_scope, parse_mesh, verify
 from hmp_node.wire.frames import Bye, Channel, Containers, Frame, Refused
 from hmp_node.wire.limits import Limits
@@ -84,6 +85,7 @@ class Link:
         address: str,
         arrival: str,
         want: str | None = None,
+        probe: int = 0,
         on_secure: Callable[[], None] = lambda: None,
     ) -> None:
         self.conn = conn
@@ -95,6 +97,7 @@ class Link:
         self._hub = hub
         self._ws = ws
         self._want = want
+        self._probe = probe
         self._on_secure = on_secure
         self._channel: Channel | None = None
         self._code: str | None = None  # why we are closing
@@ -123,6 +126,13 @@ class Link:
     def queued(self) -> tuple[int, int]:
         """Frames and bytes waiting to be written."""
         return len(self._queue), self._queued_bytes
+
+    @property
+    def local_ip(self) -> str:
+        """The IP of our end, "" if the socket does not tell."""
+        name = self._ws.get_extra_info("sockname")
+        ip = plain_ip(name[0]) if isinstance(name, tuple) else None
+        return "" if ip is None else str(ip)
 
     # --- what the driver asks for ---------------------------------------------------------------------
 
@@ -183,7 +193,7 @@ class Link:
     async def run(self) -> None:
         """Pump until the connection ends; posts `Opened` first and `Closed` last."""
         hub = self._hub
-        hub.inbox.put(Opened(self.conn, self.initiator, self.address, self.arrival, self._want))
+        hub.inbox.put(Opened(self.conn, self.initiator, self.address, self.arrival, self._want, self._probe))
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(hub.settings.handshake_timeout, self._break, Reject.HANDSHAKE_TIMEOUT)
         writer = asyncio.create_task(self._write(), name=f"net-writer-{self.conn}")

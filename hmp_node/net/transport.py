@@ -13,7 +13,7 @@ import contextlib
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -25,11 +25,13 @@ from hmp_node.net.inbox import Inbox
 from hmp_node.net.link import CLOSE_SECONDS, Hub, Link, WebSocket
 from hmp_node.net.listener import Guest, Listener
 from hmp_node.net.settings import NetSettings
-from hmp_node.wire.address import plain_ip
+from hmp_node.wire.address import host_of, plain_ip
 from hmp_node.wire.frames import subprotocol
 from hmp_node.wire.limits import DEFAULT_LIMITS, Limits
 
 STOPPING = "stopping"  # the code of our bye when the node stops
+ADDRESS_GONE = "address_gone"
+GIVEN_MAX = 4096  # host names the owner gave
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +63,7 @@ class Transport:
         self._dialling = 0
         self._listener: Listener | None = None
         self._dialler: Dialler | None = None
+        self._given: dict[str, None] = {}
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -79,7 +82,19 @@ class Transport:
         listener = Listener(self._settings, self._subprotocol, self.rejects, self._enter)
         await listener.listen(listen)
         self._listener = listener
-        self._dialler = Dialler(self._settings, self._subprotocol)
+        self._dialler = Dialler(self._settings, self._subprotocol, self._given.__contains__)
+
+    def give(self, address: str) -> None:
+        """Take note that the owner gave this address: its host name may lead into our own network."""
+        if len(self._given) >= GIVEN_MAX:
+            del self._given[next(iter(self._given))]
+        self._given[host_of(address)] = None
+
+    def leave(self, ips: Collection[str]) -> None:
+        """Close what hangs on IPs that this machine has no more: the other end would be found dead much later."""
+        for link in tuple(self.links.values()):
+            if link.local_ip in ips:
+                link.close(ADDRESS_GONE)
 
     async def stop(self) -> None:
         """Say bye to everyone and end every task of ours, within about a second."""
@@ -102,14 +117,14 @@ class Transport:
             await dialler.close()
         self._listener = None
 
-    def dial(self, address: str, want: str | None) -> None:
-        """Open a WebSocket in the background; ends in `Opened` or `DialFailed`."""
+    def dial(self, address: str, want: str | None, probe: int = 0) -> None:
+        """Open a WebSocket in the background; ends in `Opened` or `DialFailed`, with the same ``probe``."""
         if self._dialler is None or self._dialling >= self._settings.dials:
             reason = "stopped: this node is not running" if self._dialler is None else "busy: too many dials at once"
-            self.inbox.put(DialFailed(address, want, reason))
+            self.inbox.put(DialFailed(address, want, reason, probe))
             return
         self._dialling += 1
-        task = asyncio.create_task(self._dial(self._dialler, address, want), name=f"net-dial-{address[:64]}")
+        task = asyncio.create_task(self._dial(self._dialler, address, want, probe), name=f"net-dial-{address[:64]}")
         self._dials.add(task)
         task.add_done_callback(self._dials.discard)
 
@@ -129,7 +144,7 @@ class Transport:
             **asdict(self._hub.traffic),
         }
 
-    async def _dial(self, dialler: Dialler, address: str, want: str | None) -> None:
+    async def _dial(self, dialler: Dialler, address: str, want: str | None, probe: int) -> None:
         """Dial, and live as the connection's reader if it comes about."""
         try:
             try:
@@ -137,17 +152,26 @@ class Transport:
             finally:
                 self._dialling -= 1
         except DialRefused as error:
-            self.inbox.put(DialFailed(address, want, str(error)))
+            self.inbox.put(DialFailed(address, want, str(error), probe))
             return
         except Exception:
             self.rejects[Failure.INTERNAL.value] += 1
             logger.exception("Dialling %r failed", address)
-            self.inbox.put(DialFailed(address, want, f"failed: {Failure.INTERNAL}"))
+            self.inbox.put(DialFailed(address, want, f"failed: {Failure.INTERNAL}", probe))
             return
         name = ws.get_extra_info("peername")
         remote = plain_ip(name[0]) if name else None
         arrival = origin.ANYWHERE if remote is None else origin.arrival(remote)
-        link = Link(self._hub, next(self._numbers), ws, initiator=True, address=address, arrival=arrival, want=want)
+        link = Link(
+            self._hub,
+            next(self._numbers),
+            ws,
+            initiator=True,
+            address=address,
+            arrival=arrival,
+            want=want,
+            probe=probe,
+        )
         await self._live(link)
 
     async def _enter(self, guest: Guest) -> None:

@@ -55,6 +55,24 @@ async def find(reader: Reader, did: str) -> Stored | None:
     return None if row is None else Stored(*row)
 
 
-async def forget_bytes(tx: Tx, did: str) -> None:
-    """Drop the bytes, keep the DID: seen stays seen."""
-    await tx.execute("UPDATE containers SET raw = NULL WHERE did = :did", {"did": did})
+_FORGET_BYTES = (
+    "UPDATE containers SET raw = NULL WHERE did = :did"
+    " AND NOT EXISTS (SELECT 1 FROM mailbag b WHERE b.container_id = containers.id AND b.state = 'held')"
+)
+
+
+async def forget_bytes(tx: Tx, *dids: str) -> None:
+    """Drop the bytes, unless they are held for somebody else too; the DIDs stay: seen is seen."""
+    await tx.execute_many(_FORGET_BYTES, [{"did": did} for did in dids])
+
+
+async def forget(tx: Tx, container_id: int) -> None:
+    """Undo `add`: what was only looked at may come again."""
+    await tx.execute("DELETE FROM containers WHERE id = :id", {"id": container_id})
+
+
+async def bring_back(tx: Tx, did: str, raw: bytes) -> int:
+    """Have the bytes of a known container again, for somebody else; gives its id."""
+    await tx.execute("UPDATE containers SET raw = :raw WHERE did = :did AND raw IS NULL", {"did": did, "raw": raw})
+    row = await tx.fetch_one("SELECT id FROM containers WHERE did = :did", {"did": did})
+    return 0 if row is None else int(row[0])

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from hmp_node.store import containers
 from hmp_node.store.database import Reader, Row, Tx
 from hmp_node.store.sql import in_list
 
@@ -185,9 +186,7 @@ async def purge_author(tx: Tx, did: str, *, limit: int) -> int:
         {"did": did, "limit": limit},
     )
     ids = [{"id": row[0]} for row in rows]
-    await tx.execute_many(
-        "UPDATE containers SET raw = NULL WHERE did = :did", [{"did": row[1]} for row in rows if row[1] is not None]
-    )
+    await containers.forget_bytes(tx, *(row[1] for row in rows if row[1] is not None))
     await tx.execute_many("DELETE FROM mail WHERE note_id = :id", ids)
     await tx.execute_many("DELETE FROM note_tags WHERE note_id = :id", ids)
     await tx.execute_many("DELETE FROM note_links WHERE note_id = :id", ids)

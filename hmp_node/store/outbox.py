@@ -1,7 +1,7 @@
 """The outbox: one row for each recipient of each note we send, and what became of it.
 
-``queued`` and ``sent`` are our own words, ``failed`` and ``expired`` too; ``delivered``, ``read`` and ``refused``
-stand on a stored receipt, and the views read them from there (DESIGN 5).
+``queued`` and ``sent`` are our own words, ``failed`` and ``expired`` too; ``relayed``, ``delivered``, ``read`` and
+``refused`` stand on a stored receipt, and the views read them from there (DESIGN 5).
 """
 
 from __future__ import annotations
@@ -39,6 +39,16 @@ class NewRow(NamedTuple):
     reason: str | None
     draft: bytes | None
     network: str
+    priority: int = 0
+
+
+class Route(NamedTuple):
+    """How a note went, as far as its receipt tells: ``kind`` lan, direct, or relayed by the mailman ``via``; ``why``
+    no better."""
+
+    kind: str
+    via: str | None = None
+    why: str | None = None
 
 
 class OutboxRow(NamedTuple):
@@ -60,6 +70,11 @@ class OutboxRow(NamedTuple):
     text: str | None
     alias: str | None
     announced: str | None
+    route: str | None
+    via: str | None
+    why: str | None
+    via_alias: str | None
+    via_announced: str | None
 
 
 class Draft(NamedTuple):
@@ -87,9 +102,9 @@ async def add(tx: Tx, rows: Sequence[NewRow], *, expires_at: str | None, now: st
     """Queue rows."""
     await tx.execute_many(
         "INSERT INTO outbox (note_id, container_did, container_id, recipient_did, seq, state, reason, created_at,"
-        " expires_at, draft, network, updated_at)"
+        " expires_at, draft, network, priority, updated_at)"
         " VALUES (:note_id, :container_did, :container_id, :recipient, :seq, 'queued', :reason, :now,"
-        " :expires_at, :draft, :network, :now)",
+        " :expires_at, :draft, :network, :priority, :now)",
         [
             {
                 "note_id": row.note_id,
@@ -100,6 +115,7 @@ async def add(tx: Tx, rows: Sequence[NewRow], *, expires_at: str | None, now: st
                 "reason": row.reason,
                 "draft": row.draft,
                 "network": row.network,
+                "priority": row.priority,
                 "expires_at": expires_at,
                 "now": now,
             }
@@ -118,27 +134,35 @@ _DUE = (
     " ORDER BY o.id LIMIT :limit"
 )
 # One ordered walk over the index for each state: sorting a full outbox for its first rows would read all of it.
-_DUE_BOTH = (
+# What a mailman holds goes straight all the same when it can: it may be there sooner, and a mailman may lose it.
+_DUE_ALL = (
     f"SELECT * FROM (SELECT * FROM ({_DUE.format(state='queued')}) AS q"
-    f" UNION ALL SELECT * FROM ({_DUE.format(state='sent')}) AS s) AS d ORDER BY 1 LIMIT :limit"
+    f" UNION ALL SELECT * FROM ({_DUE.format(state='sent')}) AS s"
+    f" UNION ALL SELECT * FROM ({_DUE.format(state='relayed')}) AS r) AS d ORDER BY 1 LIMIT :limit"
 )
 
 
 async def due(reader: Reader, recipient: str, *, after: int, limit: int, now: str) -> list[Row]:
     """(id, container DID, mesh form, scope) of open rows for one recipient, oldest first."""
-    return await reader.fetch_all(_DUE_BOTH, {"did": recipient, "after": after, "limit": limit, "now": now})
+    return await reader.fetch_all(_DUE_ALL, {"did": recipient, "after": after, "limit": limit, "now": now})
 
 
-async def mark_sent(tx: Tx, ids: Sequence[int], *, now: str) -> list[tuple[str, str]]:
-    """These rows have been written to a channel; gives (container, recipient) of those sent for the first time."""
+_MARK_SENT, _MARK_LEFT = (
+    f"UPDATE outbox SET state = CASE state WHEN 'relayed' THEN 'relayed' ELSE 'sent' END, {straight}"
+    " attempts = attempts + 1, sent_at = COALESCE(sent_at, :now), updated_at = :now"
+    f" WHERE id = :id AND {_OPEN} RETURNING container_did, recipient_did, sent_at"
+    for straight in ("reason = NULL, next_attempt_at = NULL,", "")
+)
+
+
+async def mark_sent(tx: Tx, ids: Sequence[int], *, now: str, straight: bool = True) -> list[tuple[str, str]]:
+    """These rows have been written to a channel; gives (container, recipient) of those sent for the first time.
+
+    ``straight``: to the recipient itself, so that what kept them from it is over.
+    """
     first: list[tuple[str, str]] = []
     for row_id in ids:
-        row = await tx.fetch_one(
-            "UPDATE outbox SET state = 'sent', reason = NULL, attempts = attempts + 1, next_attempt_at = NULL,"
-            " sent_at = COALESCE(sent_at, :now), updated_at = :now"
-            " WHERE id = :id AND state IN ('queued', 'sent') RETURNING container_did, recipient_did, sent_at",
-            {"id": row_id, "now": now},
-        )
+        row = await tx.fetch_one(_MARK_SENT if straight else _MARK_LEFT, {"id": row_id, "now": now})
         if row is not None and row[2] == now:
             first.append((row[0], row[1]))
     return first
@@ -150,7 +174,7 @@ async def withhold(tx: Tx, ids: Sequence[int], *, reason: str, now: str) -> list
     for row_id in ids:
         row = await tx.fetch_one(
             "UPDATE outbox SET reason = :reason, updated_at = :now"
-            " WHERE id = :id AND state IN ('queued', 'sent') AND COALESCE(reason, '') <> :reason"
+            f" WHERE id = :id AND {_OPEN} AND COALESCE(reason, '') <> :reason"
             " RETURNING container_did, recipient_did, state",
             {"id": row_id, "reason": reason, "now": now},
         )
@@ -159,16 +183,14 @@ async def withhold(tx: Tx, ids: Sequence[int], *, reason: str, now: str) -> list
     return news
 
 
-async def postpone(tx: Tx, container_did: str, recipient: str, *, reason: str, until: str, now: str) -> bool:
-    """The recipient cannot take it now: try again from ``until``."""
-    return (
-        await tx.execute(
-            "UPDATE outbox SET state = 'queued', reason = :reason, next_attempt_at = :until, updated_at = :now"
-            f" WHERE {_BY_CONTAINER} AND state IN ('queued', 'sent')",
-            {"c": container_did, "r": recipient, "reason": reason, "until": until, "now": now},
-        )
-        == 1
+async def postpone(tx: Tx, container_did: str, recipient: str, *, reason: str, until: str, now: str) -> str | None:
+    """The recipient cannot take it now: try again from ``until``; gives the row's state, None if there is none open."""
+    row = await tx.fetch_one(
+        "UPDATE outbox SET state = CASE state WHEN 'relayed' THEN 'relayed' ELSE 'queued' END, reason = :reason,"
+        f" next_attempt_at = :until, updated_at = :now WHERE {_BY_CONTAINER} AND {_OPEN} RETURNING state",
+        {"c": container_did, "r": recipient, "reason": reason, "until": until, "now": now},
     )
+    return None if row is None else row[0]
 
 
 async def fail(tx: Tx, container_did: str, recipient: str, *, reason: str, now: str) -> bool:
@@ -176,7 +198,7 @@ async def fail(tx: Tx, container_did: str, recipient: str, *, reason: str, now: 
     return (
         await tx.execute(
             "UPDATE outbox SET state = 'failed', reason = :reason, next_attempt_at = NULL, updated_at = :now"
-            f" WHERE {_BY_CONTAINER} AND state IN ('queued', 'sent')",
+            f" WHERE {_BY_CONTAINER} AND {_OPEN}",
             {"c": container_did, "r": recipient, "reason": reason, "now": now},
         )
         == 1
@@ -215,36 +237,49 @@ async def _close(tx: Tx, where: str, params: dict[str, Any], *, state: str, reas
 
 # --- what receipts prove --------------------------------------------------------------------------------
 
+# The first receipt tells the route: a later one may come another way.
+_STRAIGHT = "route = COALESCE(route, :route)"
+_RELAYED = (
+    "via = CASE WHEN route IS NULL THEN :via ELSE via END, why = CASE WHEN route IS NULL THEN :why ELSE why END,"
+    f" {_STRAIGHT}"
+)
 _PROVE = {
-    state: "UPDATE outbox SET state = :state, reason = :reason, receipt_did = :receipt, next_attempt_at = NULL,"
-    " draft = NULL, updated_at = :now"
+    (state, relayed): "UPDATE outbox SET state = :state, reason = :reason, receipt_did = :receipt,"
+    f" next_attempt_at = NULL, draft = NULL, updated_at = :now, {_RELAYED if relayed else _STRAIGHT}"
     f" WHERE {_BY_CONTAINER} AND state IN {lower}"
     for state, lower in (
         ("delivered", "('queued', 'sent', 'relayed', 'refused', 'failed', 'expired')"),
         ("read", "('queued', 'sent', 'relayed', 'refused', 'failed', 'expired', 'delivered')"),
         ("refused", "('queued', 'sent', 'relayed', 'failed', 'expired')"),
     )
+    for relayed in (False, True)
 }
 
 
 async def prove(
-    tx: Tx, *, container_did: str, recipient: str, state: str, reason: str | None, receipt_did: str, now: str
+    tx: Tx,
+    *,
+    container_did: str,
+    recipient: str,
+    state: str,
+    reason: str | None,
+    receipt_did: str,
+    route: Route,
+    now: str,
 ) -> bool:
     """Move a row to what its recipient signed; False if no such row stands lower."""
-    return (
-        await tx.execute(
-            _PROVE[state],
-            {
-                "state": state,
-                "reason": reason,
-                "receipt": receipt_did,
-                "now": now,
-                "c": container_did,
-                "r": recipient,
-            },
-        )
-        == 1
-    )
+    params = {
+        "state": state,
+        "reason": reason,
+        "receipt": receipt_did,
+        "route": route.kind,
+        "now": now,
+        "c": container_did,
+        "r": recipient,
+    }
+    if route.via is not None:
+        params |= {"via": route.via, "why": route.why}
+    return await tx.execute(_PROVE[state, route.via is not None], params) == 1
 
 
 async def names(reader: Reader, container_did: str, recipient: str) -> bool:
@@ -292,6 +327,11 @@ _VIEW = (
     " (SELECT n.text FROM notes n WHERE n.id = o.note_id),"
     " (SELECT MIN(a.display) FROM aliases a WHERE a.did = o.recipient_did),"
     " (SELECT p.name FROM agent_peers p WHERE p.id = o.recipient_did),"
+    " o.route, o.via, o.why, (SELECT MIN(a.display) FROM aliases a WHERE a.did = o.via),"
+    " (SELECT p.name FROM agent_peers p WHERE p.id = o.via),"
+    " EXISTS (SELECT 1 FROM relays r JOIN receipt_items i ON i.container_id = o.container_id"
+    "  AND i.signer_did = r.mailman_did AND i.state = 'relayed' WHERE r.outbox_id = o.id"
+    "  AND r.state IN ('relayed', 'brought')),"
     " (SELECT MAX(CASE i.state WHEN 'read' THEN 5 WHEN 'delivered' THEN 4 WHEN 'refused' THEN 3 ELSE 0 END)"
     "  FROM receipt_items i WHERE i.container_id = o.container_id AND i.signer_did = o.recipient_did)"
     " FROM outbox o"
@@ -300,12 +340,13 @@ _VIEW = (
 
 def _proven(row: Row) -> OutboxRow:
     """The row with the state that stored receipts bear out, whatever the column says."""
-    shown = OutboxRow(*row[:-1])
-    proof = PROVEN.get(row[-1] or 0)
+    *columns, is_held, proven = row
+    shown = OutboxRow(*columns)
+    proof = PROVEN.get(proven or 0)
     if proof is not None:
         return shown._replace(state=proof)
-    if shown.state in ("delivered", "read", "refused"):
-        return shown._replace(state="sent", reason=None, receipt_did=None)
+    if shown.state in ("delivered", "read", "refused") or (shown.state == "relayed" and not is_held):
+        return shown._replace(state="sent", reason=None, receipt_did=None, route=None, via=None, why=None)
     return shown
 
 
@@ -346,7 +387,7 @@ async def listing(
 async def is_open(reader: Reader, recipient: str) -> bool:
     """Whether anything waits for this recipient."""
     row = await reader.fetch_one(
-        "SELECT 1 FROM outbox WHERE recipient_did = :did AND state IN ('queued', 'sent') LIMIT 1", {"did": recipient}
+        f"SELECT 1 FROM outbox WHERE recipient_did = :did AND {_OPEN} LIMIT 1", {"did": recipient}
     )
     return row is not None
 

@@ -1,21 +1,19 @@
-"""Peers: what they announced, what we call and grant them, where they were found, whose key is whose.
+"""Peers: the seed's table ``agent_peers``, whose key is whose, whom the owner blocked or purged.
 
-``agent_peers`` is the seed's table; tags, aliases and blocks are the owner's words, name and capabilities the
-peer's own claims.
+Tags are ours to give, name and capabilities the peer's own claims. Where peers live is in `addresses`, what they
+announced in `announced`, what the owner calls them in `aliases`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import msgspec
+from hmp_node.store.database import Reader, Tx
+from hmp_node.store.sql import in_list
 
-from hmp_node.store.database import Reader, Row, Tx
-
-BY_HAND = "hand"
-BY_CARD = "card"
-ANNOUNCED = "announce"
+UNTRUSTED = "untrusted"  # heard of, and never proven by a handshake
+_BITE = 100  # of those heard of, dropped at once when there are too many
 
 
 class PeerRow(NamedTuple):
@@ -35,17 +33,6 @@ class PeerRow(NamedTuple):
     blocked: int
     revoked_at: str | None
     addresses: str
-
-
-class AddressRow(NamedTuple):
-    """One way to a peer, and how it went."""
-
-    address: str
-    source: str
-    added_at: str
-    last_success: str | None
-    last_failure: str | None
-    failure_reason: str | None
 
 
 class Bearing(NamedTuple):
@@ -71,6 +58,41 @@ async def ensure(tx: Tx, did: str, *, now: str) -> None:
     )
 
 
+async def hear_of(tx: Tx, did: str, *, name: str | None, most: int, now: str) -> bool:
+    """Know of this peer by hearsay; True if it is new. Beyond ``most`` such peers the oldest are forgotten."""
+    new = await tx.execute(
+        "INSERT INTO agent_peers (id, name, status, registered_at) VALUES (:did, :name, :status, :now)"
+        " ON CONFLICT (id) DO NOTHING",
+        {"did": did, "name": name, "status": UNTRUSTED, "now": now},
+    )
+    if new == 1:
+        row = await tx.fetch_one("SELECT COUNT(*) FROM agent_peers WHERE status = 'untrusted'")
+        if row is not None and row[0] > most:
+            await _forget_heard(tx, "id <> :did", {"did": did}, limit=min(_BITE, 1 + most // _BITE))
+    return new == 1
+
+
+async def forget_stale(tx: Tx, *, before: str, limit: int) -> int:
+    """Forget peers that we heard of before this time, never met, and know no address of; gives how many."""
+    where = "registered_at < :before AND NOT EXISTS (SELECT 1 FROM peer_addresses a WHERE a.did = agent_peers.id)"
+    return await _forget_heard(tx, where, {"before": before}, limit=limit)
+
+
+async def _forget_heard(tx: Tx, where: str, params: Mapping[str, str], *, limit: int) -> int:
+    rows = await tx.fetch_all(
+        f"SELECT id FROM agent_peers WHERE status = 'untrusted' AND tags = '' AND {where}"
+        " AND NOT EXISTS (SELECT 1 FROM aliases l WHERE l.did = agent_peers.id)"
+        " AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.recipient_did = agent_peers.id)"
+        " AND NOT EXISTS (SELECT 1 FROM own_mailmen m WHERE m.did = agent_peers.id)"
+        " AND NOT EXISTS (SELECT 1 FROM peer_addresses g WHERE g.did = agent_peers.id AND g.source IN ('hand', 'card'))"
+        " ORDER BY registered_at LIMIT :limit",
+        {**params, "limit": limit},
+    )
+    for row in rows:
+        await forget(tx, row[0])
+    return len(rows)
+
+
 async def set_announced(
     tx: Tx,
     did: str,
@@ -80,17 +102,14 @@ async def set_announced(
     capabilities: str,
     pubkey: str,
     software: str | None,
-    status: str,
     now: str,
 ) -> None:
-    """Take over what a peer announced."""
+    """Take over what a peer announced; one that is not known yet is known by hearsay."""
     await tx.execute(
-        "INSERT INTO agent_peers (id, name, description, capabilities, pubkey, software_info, status, last_seen,"
-        " registered_at)"
-        " VALUES (:did, :name, :description, :capabilities, :pubkey, :software, :status, :now, :now)"
+        "INSERT INTO agent_peers (id, name, description, capabilities, pubkey, software_info, status, registered_at)"
+        " VALUES (:did, :name, :description, :capabilities, :pubkey, :software, :status, :now)"
         " ON CONFLICT (id) DO UPDATE SET name = excluded.name, description = excluded.description,"
-        " capabilities = excluded.capabilities, pubkey = excluded.pubkey, software_info = excluded.software_info,"
-        " status = excluded.status, last_seen = excluded.last_seen",
+        " capabilities = excluded.capabilities, pubkey = excluded.pubkey, software_info = excluded.software_info",
         {
             "did": did,
             "name": name,
@@ -98,7 +117,7 @@ async def set_announced(
             "capabilities": capabilities,
             "pubkey": pubkey,
             "software": software,
-            "status": status,
+            "status": UNTRUSTED,
             "now": now,
         },
     )
@@ -111,16 +130,38 @@ async def last_seen(reader: Reader, did: str) -> str:
 
 
 async def set_status(tx: Tx, did: str, status: str, *, now: str) -> None:
-    """The peer is online or not, seen just now."""
+    """The peer is online or not, seen just now; one whose key is revoked stays that."""
     await tx.execute(
-        "UPDATE agent_peers SET status = :status, last_seen = :now WHERE id = :did",
+        "UPDATE agent_peers SET status = CASE WHEN status = 'revoked' THEN status ELSE :status END, last_seen = :now"
+        " WHERE id = :did",
         {"did": did, "status": status, "now": now},
     )
+
+
+async def set_revoked(tx: Tx, did: str) -> None:
+    """The peer gave up its key."""
+    await tx.execute("UPDATE agent_peers SET status = 'revoked' WHERE id = :did", {"did": did})
 
 
 async def all_offline(tx: Tx) -> None:
     """Nobody is connected: the node has just started."""
     await tx.execute("UPDATE agent_peers SET status = 'offline' WHERE status = 'online'")
+
+
+async def status_of(reader: Reader, did: str) -> str:
+    """online, offline, untrusted, revoked, or "" for a peer that is not known."""
+    row = await reader.fetch_one("SELECT status FROM agent_peers WHERE id = :did", {"did": did})
+    return "" if row is None else row[0]
+
+
+async def add_tag(tx: Tx, did: str, tag: str) -> bool:
+    """Give a known peer one more tag; False if it has it."""
+    row = await tx.fetch_one("SELECT tags FROM agent_peers WHERE id = :did", {"did": did})
+    tags = [] if row is None else [given for given in row[0].split(",") if given]
+    if row is None or tag in tags:
+        return False
+    await set_tags(tx, did, [*tags, tag])
+    return True
 
 
 async def set_tags(tx: Tx, did: str, tags: Sequence[str]) -> None:
@@ -132,7 +173,7 @@ async def bearing(reader: Reader, did: str) -> Bearing:
     """What decides how this peer is met, known or not."""
     row = await reader.fetch_one(
         "SELECT (SELECT 1 FROM blocked b WHERE b.did = :did), k.public_key, k.revoked_at, p.tags, p.capabilities,"
-        " (SELECT 1 FROM peer_announcements n WHERE n.did = :did),"
+        " EXISTS (SELECT 1 FROM peer_announcements n WHERE n.did = :did),"
         " (SELECT MIN(a.display) FROM aliases a WHERE a.did = :did)"
         " FROM (SELECT 1 AS one) AS x LEFT JOIN peer_keys k ON k.did = :did LEFT JOIN agent_peers p ON p.id = :did",
         {"did": did},
@@ -144,7 +185,7 @@ async def bearing(reader: Reader, did: str) -> Bearing:
         revoked=revoked_at is not None,
         tags=tags or "",
         capabilities=capabilities or "{}",
-        announced=announced is not None,
+        announced=bool(announced),
         alias=alias,
     )
 
@@ -172,6 +213,19 @@ async def listing(reader: Reader, *, after: str | None, limit: int) -> list[Peer
     return [PeerRow(*row) for row in rows]
 
 
+async def welcome(reader: Reader, dids: Sequence[str], *, me: str, limit: int) -> list[PeerRow]:
+    """Those of these peers that are neither blocked, revoked nor purged, nor ourselves; connected ones first."""
+    listed, params = in_list(dids)
+    rows = await reader.fetch_all(
+        f"{_PEER} WHERE p.id IN {listed} AND p.id <> :me AND p.status <> 'revoked'"
+        " AND NOT EXISTS (SELECT 1 FROM blocked x WHERE x.did = p.id)"
+        " AND NOT EXISTS (SELECT 1 FROM shunned s WHERE s.did = p.id)"
+        " ORDER BY CASE WHEN p.status = 'online' THEN 0 ELSE 1 END, COALESCE(p.last_seen, '') DESC, p.id LIMIT :limit",
+        {**params, "me": me, "limit": limit},
+    )
+    return [PeerRow(*row) for row in rows]
+
+
 async def announced_names(reader: Reader, *, after: str, limit: int) -> list[tuple[str, str]]:
     """(DID, name as announced), a page by DID."""
     rows = await reader.fetch_all(
@@ -189,7 +243,7 @@ async def counts(reader: Reader) -> tuple[int, int]:
     return (0, 0) if row is None else (int(row[0]), int(row[1]))
 
 
-# --- keys, announcements --------------------------------------------------------------------------------
+# --- keys -----------------------------------------------------------------------------------------------
 
 
 async def pin(tx: Tx, did: str, public_key: bytes, *, now: str) -> None:
@@ -216,165 +270,50 @@ async def keys(reader: Reader) -> list[tuple[str, bytes]]:
     return [(row[0], row[1]) for row in rows]
 
 
-async def announcement(reader: Reader, did: str) -> tuple[str, bytes, str] | None:
-    """(container DID, mesh form, timestamp) of the newest announcement."""
-    row = await reader.fetch_one(
-        "SELECT container_did, raw, timestamp FROM peer_announcements WHERE did = :did", {"did": did}
-    )
-    return None if row is None else (row[0], row[1], row[2])
-
-
-async def put_announcement(tx: Tx, did: str, container_did: str, raw: bytes, timestamp: str) -> None:
-    """Store an announcement in place of the one before."""
-    await tx.execute(
-        "INSERT INTO peer_announcements (did, container_did, raw, timestamp) VALUES (:did, :container, :raw, :at)"
-        " ON CONFLICT (did) DO UPDATE SET container_did = excluded.container_did, raw = excluded.raw,"
-        " timestamp = excluded.timestamp",
-        {"did": did, "container": container_did, "raw": raw, "at": timestamp},
-    )
-
-
-# --- addresses ------------------------------------------------------------------------------------------
-
-
-async def addresses(reader: Reader, did: str) -> list[AddressRow]:
-    """Ways to a peer, the most promising first."""
+async def revoked_since(reader: Reader, since: str, *, limit: int) -> list[str]:
+    """DIDs whose revocation we took after this time, the newest first."""
     rows = await reader.fetch_all(
-        "SELECT address, source, added_at, last_success, last_failure, failure_reason FROM peer_addresses"
-        " WHERE did = :did ORDER BY COALESCE(last_success, '') DESC, source = 'hand' DESC, added_at DESC, address",
-        {"did": did},
+        "SELECT did FROM peer_keys WHERE revoked_at > :since ORDER BY revoked_at DESC LIMIT :limit",
+        {"since": since, "limit": limit},
     )
-    return [AddressRow(*row) for row in rows]
+    return [row[0] for row in rows]
 
 
-async def addresses_of(reader: Reader, dids: Sequence[str]) -> dict[str, list[AddressRow]]:
-    """`addresses` of consecutive DIDs of a `listing`."""
-    found: dict[str, list[AddressRow]] = {}
-    if not dids:
-        return found
-    rows = await reader.fetch_all(
-        "SELECT did, address, source, added_at, last_success, last_failure, failure_reason FROM peer_addresses"
-        " WHERE did BETWEEN :first AND :last ORDER BY did, COALESCE(last_success, '') DESC, address",
-        {"first": min(dids), "last": max(dids)},
-    )
-    for row in rows:
-        found.setdefault(row[0], []).append(AddressRow(*row[1:]))
-    return found
-
-
-async def add_address(tx: Tx, did: str, address: str, source: str, *, now: str) -> None:
-    """Know a way to a peer. The owner's hand outranks what anybody else said."""
-    await tx.execute(
-        "INSERT INTO peer_addresses (did, address, source, added_at) VALUES (:did, :address, :source, :now)"
-        " ON CONFLICT (did, address) DO UPDATE SET source = excluded.source"
-        " WHERE excluded.source = 'hand' AND peer_addresses.source <> 'hand'",
-        {"did": did, "address": address, "source": source, "now": now},
-    )
-
-
-async def replace_announced(tx: Tx, did: str, announced: Sequence[str], kept: Sequence[str], *, now: str) -> None:
-    """Forget what a peer ``announced`` before and does not now; add those it announces that are ``kept``."""
-    params = [{"did": did, "address": address, "now": now} for address in kept]
-    held = await tx.fetch_all(
-        "SELECT address FROM peer_addresses WHERE did = :did AND source = 'announce'", {"did": did}
-    )
-    stale = [row[0] for row in held if row[0] not in announced]
-    await tx.execute_many(
-        "DELETE FROM peer_addresses WHERE did = :did AND address = :address",
-        [{"did": did, "address": address} for address in stale],
-    )
-    await tx.execute_many(
-        "INSERT INTO peer_addresses (did, address, source, added_at) VALUES (:did, :address, 'announce', :now)"
-        " ON CONFLICT (did, address) DO NOTHING",
-        params,
-    )
-    await copy_addresses(tx, did)
-
-
-async def address_worked(tx: Tx, did: str, address: str, *, now: str) -> None:
-    """A connection came of this address."""
-    await tx.execute(
-        "UPDATE peer_addresses SET last_success = :now, failure_reason = NULL WHERE did = :did AND address = :address",
-        {"did": did, "address": address, "now": now},
-    )
-
-
-async def address_failed(tx: Tx, did: str, address: str, reason: str, *, now: str) -> None:
-    """No connection came of this address."""
-    await tx.execute(
-        "UPDATE peer_addresses SET last_failure = :now, failure_reason = :reason"
-        " WHERE did = :did AND address = :address",
-        {"did": did, "address": address, "reason": reason, "now": now},
-    )
+# --- forgetting and blocking -----------------------------------------------------------------------------
 
 
 async def forget(tx: Tx, did: str) -> None:
     """Forget where a peer lives, what it announced and what we called it; its key and its revocation stay."""
     for table, column in (
         ("peer_addresses", "did"),
-        ("peer_announcements", "did"),
+        ("peer_words", "did"),
+        ("peer_mailmen", "did"),
         ("aliases", "did"),
         ("agent_peers", "id"),
     ):
         await tx.execute(f"DELETE FROM {table} WHERE {column} = :did", {"did": did})
-
-
-async def copy_addresses(tx: Tx, did: str) -> None:
-    """Bring the seed's column ``addresses`` up to the rows of peer_addresses."""
-    known = await addresses(tx, did)
-    text = msgspec.json.encode([row.address for row in known]).decode()
-    await tx.execute("UPDATE agent_peers SET addresses = :text WHERE id = :did", {"did": did, "text": text})
-
-
-_TO_DIAL = (
-    "SELECT a.did, a.address FROM peer_addresses a JOIN ("
-    " SELECT d.did AS did, EXISTS (SELECT 1 FROM outbox o WHERE o.recipient_did = d.did"
-    "  AND o.state IN ('queued', 'sent')) AS waiting, COALESCE(p.last_seen, '') AS last_seen"
-    " FROM (SELECT DISTINCT did FROM peer_addresses) AS d LEFT JOIN agent_peers p ON p.id = d.did"
-    " WHERE NOT EXISTS (SELECT 1 FROM blocked b WHERE b.did = d.did)"
-    " AND NOT EXISTS (SELECT 1 FROM peer_keys k WHERE k.did = d.did AND k.revoked_at IS NOT NULL)"
-    " AND (COALESCE(p.tags, '') <> ''"
-    "  OR EXISTS (SELECT 1 FROM peer_addresses h WHERE h.did = d.did AND h.source = 'hand')"
-    "  OR EXISTS (SELECT 1 FROM outbox o WHERE o.recipient_did = d.did AND o.state IN ('queued', 'sent')))"
-    " ORDER BY 2 DESC, 3 DESC, 1 LIMIT :limit) AS w ON w.did = a.did"
-    " ORDER BY w.waiting DESC, w.last_seen DESC, w.did, COALESCE(a.last_success, '') DESC,"
-    " a.source = 'hand' DESC, a.added_at DESC, a.address"
-)
-
-
-async def to_dial(reader: Reader, *, limit: int) -> list[tuple[str, ...]]:
-    """(DID, address, ...) of peers worth a connection: joined or tagged by the owner, or with an open outbox."""
-    found: dict[str, list[str]] = {}
-    rows: list[Row] = await reader.fetch_all(_TO_DIAL, {"limit": limit})
-    for did, address in rows:
-        found.setdefault(did, []).append(address)
-    return [(did, *ways) for did, ways in found.items()]
-
-
-# --- names, blocks --------------------------------------------------------------------------------------
-
-
-async def alias_did(reader: Reader, name: str) -> str | None:
-    """The DID behind a folded name."""
-    row = await reader.fetch_one("SELECT did FROM aliases WHERE name = :name", {"name": name})
-    return None if row is None else row[0]
-
-
-async def put_alias(tx: Tx, name: str, display: str, did: str, *, now: str) -> bool:
-    """Give a folded name, shown as ``display``; False if another has it."""
-    return (
-        await tx.execute(
-            "INSERT INTO aliases (name, display, did, created_at) VALUES (:name, :display, :did, :now)"
-            " ON CONFLICT (name) DO UPDATE SET display = excluded.display WHERE aliases.did = excluded.did",
-            {"name": name, "display": display, "did": did, "now": now},
-        )
-        == 1
+    await tx.execute(
+        "DELETE FROM peer_announcements WHERE did = :did"
+        " AND NOT EXISTS (SELECT 1 FROM peer_keys k WHERE k.did = :did AND k.revoked_at IS NOT NULL)",
+        {"did": did},
     )
 
 
-async def remove_alias(tx: Tx, name: str) -> bool:
-    """Take a name back; False if nobody had it."""
-    return await tx.execute("DELETE FROM aliases WHERE name = :name", {"name": name}) == 1
+async def shun(tx: Tx, did: str, *, now: str) -> None:
+    """Let no finder bring this peer back."""
+    await tx.execute(
+        "INSERT INTO shunned (did, at) VALUES (:did, :now) ON CONFLICT (did) DO NOTHING", {"did": did, "now": now}
+    )
+
+
+async def unshun(tx: Tx, did: str) -> None:
+    """The owner wants this peer after all."""
+    await tx.execute("DELETE FROM shunned WHERE did = :did", {"did": did})
+
+
+async def is_shunned(reader: Reader, did: str) -> bool:
+    """Whether this peer was purged and never wanted again."""
+    return await reader.fetch_one("SELECT 1 FROM shunned WHERE did = :did", {"did": did}) is not None
 
 
 async def block(tx: Tx, did: str, *, now: str) -> None:

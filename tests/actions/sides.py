@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ from nacl.signing import SigningKey
 
 from hmp_node.actions import queries
 from hmp_node.actions.actors import Actor, Peer, System, User
-from hmp_node.actions.context import ActionSettings, Context, Me
+from hmp_node.actions.context import ActionSettings, BookSettings, Context, MailmanSettings, Me
 from hmp_node.actions.perform import Actions
 from hmp_node.errors import HmpError
 from hmp_node.mesh.events import Event, OutboxDue, ReceiptsMade
 from hmp_node.store.database import Params, Row, StoreSettings
 from hmp_node.store.log import HeadFile, keep_head, open_chain
 from hmp_node.store.sqlite import SqliteDatabase, open_sqlite
+from hmp_node.wire import pow as work
 from hmp_node.wire.container import Draft, VerifiedContainer, build, parse_mesh, verify
 from hmp_node.wire.limits import Limits
 from hmp_node.wire.text import agent_did, time_text
@@ -78,10 +80,21 @@ class Side:
     async def system(self, name: str, /, **args: Any) -> Any:
         return await self.actions.perform(System(), name, args)
 
-    async def take(self, container: VerifiedContainer, action: str = "note.receive", by: str | None = None) -> Any:
-        """Have a container arrive, verified anew as it would be by the transport."""
+    async def take(
+        self,
+        container: VerifiedContainer,
+        action: str = "note.receive",
+        by: str | None = None,
+        *,
+        arrival: str = "",
+        bringer: str = "",
+        stamp: int | None = None,
+    ) -> Any:
+        """Have a container arrive, verified anew as it would be by the transport; ``by``: the actor, if not its
+        signer, ``bringer``: the peer whose channel it came by, if that is told."""
         fresh = verify(parse_mesh(container.to_mesh()), now_us=self.clock(), pinned=self.actions.pinned)
-        return await self.actions.perform(Peer(by or fresh.sender), action, fresh)
+        argument = {"container": fresh, "arrival": arrival, "bringer": bringer, "stamp": stamp}
+        return await self.actions.perform(Peer(by or fresh.sender), action, argument)
 
     async def due(self, did: str, *, after: int = 0, limit: int = 1000) -> list[tuple[int, str, VerifiedContainer]]:
         rows = await queries.answer(self.context, OutboxDue(did, after, limit))
@@ -126,10 +139,15 @@ class Side:
     def announcement(
         self, *, capabilities: Any = ("notes", "encrypt"), name: str = "", **more: Any
     ) -> VerifiedContainer:
+        network = more.pop("network", "")
         payload = {"name": name, "addresses": [], **more}
         if capabilities is not None:
             payload["capabilities"] = list(capabilities) if isinstance(capabilities, tuple) else capabilities
-        return self.container(Draft("peer_announce", payload))
+        return self.container(Draft("peer_announce", payload, network=network))
+
+    def worked(self, *addresses: str) -> list[dict[str, Any]]:
+        """Entries of `addresses[]` with the work that is asked of strangers."""
+        return [_worked(self.did, address) for address in addresses]
 
     async def rows(self, sql: str, params: Params | None = None) -> list[Row]:
         return await self.db.fetch_all(sql, params or {})
@@ -154,6 +172,8 @@ async def side(
     *,
     did: str | None = None,
     settings: ActionSettings | None = None,
+    book: BookSettings | None = None,
+    mailman: MailmanSettings | None = None,
     limits: Limits | None = None,
     clock: Clock | None = None,
     ask: Callable[[Any, float], Any] | None = None,
@@ -175,6 +195,8 @@ async def side(
             log=chain,
             home=path,
             settings=settings or ActionSettings(),
+            book=book or BookSettings(),
+            mailman=mailman or MailmanSettings(),
             limits=limits or Limits(),
             now_us=clock,
             post=posts.append,
@@ -202,6 +224,13 @@ async def _empty_store(path: Path, clock: Clock) -> None:
         await made.close()
         _template.append(path.read_bytes())
     path.write_bytes(_template[0])
+
+
+@lru_cache(maxsize=1024)
+def _worked(did: str, address: str) -> dict[str, Any]:
+    nonce = work.search(work.stamp_text(did, address), 0, 2**24, work.MIN_BITS)
+    assert nonce is not None
+    return work.entry(did, address, nonce, work.MIN_BITS)
 
 
 def _random(size: int) -> bytes:

@@ -10,7 +10,7 @@ import pytest
 from hmp_node.actions.actors import Peer
 from hmp_node.actions.perform import Actions
 from hmp_node.errors import HmpError
-from hmp_node.mesh.events import OutboxChanged, PeerForgotten
+from hmp_node.mesh.events import OutboxChanged, PeerForgotten, Told
 from hmp_node.wire.container import Draft, parse_mesh, verify
 from tests.actions.sides import Key, Side, foreign, meet, side
 
@@ -18,9 +18,9 @@ REVOKED = {"key_is_falsified": True, "addresses": []}
 FOREIGN = "did:hmp:uuid-7f3a"
 
 
-async def refusal(side_: Side, container: Any, action: str = "peer.announced") -> str:
+async def refusal(side_: Side, container: Any, action: str = "peer.announced", by: str | None = None) -> str:
     with pytest.raises(HmpError) as caught:
-        await side_.take(container, action)
+        await side_.take(container, action, by)
     return str(caught.value.code)
 
 
@@ -30,7 +30,7 @@ async def announced_from(side_: Side, container: Any, arrival: str) -> Any:
 
 
 async def test_what_a_peer_says_of_itself_is_stored_as_said(alice: Side, bob: Side) -> None:
-    announcement = bob.announcement(name="Bob 🤖", addresses=[{"addr": "8.8.8.8:7440"}])
+    announcement = bob.announcement(name="Bob 🤖", addresses=bob.worked("8.8.8.8:7440"))
     assert (await alice.take(announcement, "peer.announced")).newer
     assert await alice.rows("SELECT id, name, addresses, tags, status, capabilities, pubkey FROM agent_peers") == [
         (
@@ -185,7 +185,12 @@ async def test_revocation_of_a_pinned_key_by_another_key_is_a_conflict(alice: Si
 
 # --- addresses ------------------------------------------------------------------------------------------
 
-WAYS = ["127.0.0.1:1", "192.168.1.9:1", "8.8.8.8:1", "ws://bob.example/mesh", "nonsense", "1.2.3.4:0", "8.8.8.8:1"]
+NEAR = ["127.0.0.1:1", "192.168.1.9:1", "nonsense", "1.2.3.4:0"]
+FAR = ["8.8.8.8:1", "ws://bob.example/mesh", "8.8.8.8:1"]
+
+
+def ways(side_: Side) -> list[dict[str, Any]]:
+    return [*({"addr": way} for way in NEAR), *side_.worked(*FAR)]
 
 
 async def kept(side_: Side) -> list[str]:
@@ -202,26 +207,230 @@ async def kept(side_: Side) -> list[str]:
     ],
 )
 async def test_near_addresses_come_from_near(alice: Side, bob: Side, arrival: str, expected: list[str]) -> None:
-    await announced_from(alice, bob.announcement(addresses=[{"addr": way} for way in WAYS]), arrival)
+    await announced_from(alice, bob.announcement(addresses=ways(bob)), arrival)
     assert await kept(alice) == expected
 
 
+async def test_a_neighbour_by_ipv6_is_near_though_its_address_is_global(alice: Side, bob: Side) -> None:
+    alice.context.is_near = lambda ip: ip in ("2a00:1::7", "192.168.1.9")
+    said = [{"addr": way} for way in ("[2a00:1::7]:1", "192.168.1.9:1", "192.168.7.9:1")]
+    await announced_from(alice, bob.announcement(addresses=said), "2a00:1::9")
+    assert await kept(alice) == [], "it came from elsewhere"
+    await announced_from(alice, bob.announcement(addresses=said), "2a00:1::7")
+    assert await kept(alice) == ["192.168.1.9:1", "[2a00:1::7]:1"]
+
+
+async def test_conformance_37_weak_work_drops_the_address_and_not_the_announcement(alice: Side, bob: Side) -> None:
+    (good,) = bob.worked("8.8.8.8:1")
+    bad = [
+        {"addr": "8.8.4.1:1"},
+        {**good, "addr": "8.8.4.2:1"},
+        {**good, "addr": "8.8.4.3:1", "nonce": good["nonce"] + 1},
+        {"addr": "8.8.4.4:1", "nonce": "7", "pow_hash": 5, "difficulty": None},
+        {**bob.worked("8.8.4.5:1")[0], "difficulty": 250},
+        {"addr": "ws://weak.example/mesh", "nonce": 1, "pow_hash": "0" * 64, "difficulty": 0},
+    ]
+    taken = await announced_from(alice, bob.announcement(name="Bob", addresses=[*bad, good]), "9.9.9.9")
+    assert taken.newer
+    assert await kept(alice) == ["8.8.8.8:1"]
+    assert (await alice.do("peer.show", peer=bob.did)).announced == "Bob"
+    assert alice.context.counts["peer.announced", "weak_work"] == len(bad)
+
+
+async def test_on_a_lan_no_work_is_asked(alice: Side, bob: Side) -> None:
+    await announced_from(alice, bob.announcement(addresses=[{"addr": "8.8.4.1:1"}]), "192.168.1.3")
+    assert await kept(alice) == ["8.8.4.1:1"]
+
+
+async def test_conformance_38_port_0_marks_an_address_inactive(alice: Side, bob: Side) -> None:
+    await alice.take(bob.announcement(addresses=bob.worked("8.8.8.8:1", "8.8.4.4:1")), "peer.announced")
+    await alice.take(bob.announcement(addresses=[{"addr": "8.8.8.8:0"}, *bob.worked("8.8.4.4:1")]), "peer.announced")
+    assert await kept(alice) == ["8.8.4.4:1"]
+
+
+async def test_conformance_44_no_identity_cost_is_no_penalty(alice: Side, bob: Side) -> None:
+    eve = Key("eve")
+    with_cost = foreign(bob, eve.did, Draft("peer_announce", {"identity_cost": {"nonce": 1}, "addresses": []}), key=eve)
+    await alice.take(with_cost, "peer.announced")
+    await alice.take(bob.announcement(capabilities=None), "peer.announced")
+    rows = await alice.rows("SELECT status, tags, capabilities FROM agent_peers")
+    assert len(rows) == 2
+    assert len(set(rows)) == 1
+
+
 async def test_where_a_peer_came_from_may_be_told_later(alice: Side, bob: Side) -> None:
-    await alice.take(bob.announcement(addresses=[{"addr": way} for way in WAYS]), "peer.announced")
+    await alice.take(bob.announcement(addresses=ways(bob)), "peer.announced")
     assert "192.168.1.9:1" not in await kept(alice)
-    await alice.system("peer.up", did=bob.did, address="192.168.1.3:50000", initiator=False, name="bob")
+    await alice.system("peer.up", did=bob.did, address="192.168.1.9:50000", initiator=False, name="bob")
     assert "192.168.1.9:1" in await kept(alice)
     assert "127.0.0.1:1" not in await kept(alice)
-    await alice.take(bob.announcement(addresses=[{"addr": way} for way in WAYS]), "peer.announced")
+    await alice.take(bob.announcement(addresses=ways(bob)), "peer.announced", arrival="192.168.1.9")
     assert "192.168.1.9:1" in await kept(alice), "announced again, it is not forgotten"
-    await alice.take(bob.announcement(addresses=[{"addr": "8.8.4.4:1"}]), "peer.announced")
+    await alice.take(bob.announcement(addresses=bob.worked("8.8.4.4:1")), "peer.announced")
     assert await kept(alice) == ["8.8.4.4:1"]
 
 
 async def test_sixteen_addresses_a_peer(alice: Side, bob: Side) -> None:
-    ways = [{"addr": f"8.8.{number}.1:1"} for number in range(40)]
-    await alice.take(bob.announcement(addresses=ways), "peer.announced")
+    many = [{"addr": f"8.8.{number}.1:1"} for number in range(40)]
+    await alice.take(bob.announcement(addresses=many), "peer.announced", arrival="192.168.1.3")
     assert len(await kept(alice)) == 16
+
+
+async def test_what_is_said_in_one_scope_stands_beside_what_is_said_in_another(alice: Side, bob: Side) -> None:
+    """Conformance 39: older never replaces newer, scope by scope; the words are those of the newest of all."""
+    old = bob.announcement(name="old", network="lan:192.168.1.0/24", addresses=[{"addr": "192.168.1.1:1"}])
+    lan = bob.announcement(name="lan", network="lan:192.168.1.0/24", addresses=[{"addr": "192.168.1.9:1"}])
+    world = bob.announcement(name="world", addresses=bob.worked("8.8.8.8:1"))
+    assert (await alice.take(lan, "peer.announced", arrival="192.168.1.9")).newer
+    assert (await alice.take(world, "peer.announced", arrival="8.8.8.8")).newer
+    assert not (await alice.take(old, "peer.announced", arrival="192.168.1.9")).newer
+    assert await kept(alice) == ["192.168.1.9:1", "8.8.8.8:1"]
+    assert (await alice.do("peer.show", peer=bob.did)).announced == "world"
+    again = bob.announcement(name="moved", network="lan:192.168.1.0/24", addresses=[{"addr": "192.168.1.5:1"}])
+    assert (await alice.take(again, "peer.announced", arrival="192.168.1.5")).newer
+    assert await kept(alice) == ["192.168.1.5:1", "8.8.8.8:1"]
+
+
+async def test_a_peer_of_many_scopes_fills_no_table(alice: Side, bob: Side) -> None:
+    for bits in range(8, 30):
+        said = bob.announcement(network=f"lan:10.0.0.0/{bits}", addresses=[{"addr": "10.0.0.9:1"}])
+        await alice.take(said, "peer.announced", arrival="10.0.0.9")
+    await alice.take(bob.announcement(), "peer.announced")
+    rows = await alice.rows("SELECT network FROM peer_announcements ORDER BY timestamp")
+    assert [row[0] for row in rows] == [*(f"lan:10.0.0.0/{bits}" for bits in range(26, 30)), ""]
+
+
+async def test_mailmen_and_words_are_those_of_the_newest_announcement(alice: Side, bob: Side) -> None:
+    mailmen = [Key(f"mailman {number}").did for number in range(6)]
+    first = bob.announcement(mailman=[bob.did, *mailmen], interests=["Neuro\u00adscience", "ЁЖ"], roles=["Mailman"])
+    await alice.take(first, "peer.announced")
+    shown = await alice.do("peer.show", peer=bob.did)
+    assert sorted(shown.mailmen) == sorted(mailmen[:4])
+    assert shown.words["role"] == ["mailman"]
+    assert "ёж" in shown.words["interest"]
+    await alice.take(bob.announcement(expertise=["x" * 200] * 3, mailman=[]), "peer.announced")
+    shown = await alice.do("peer.show", peer=bob.did)
+    assert (shown.mailmen, shown.words) == ([], {"expertise": ["x" * 200]})
+
+
+# --- what others tell -----------------------------------------------------------------------------------
+
+
+async def test_what_another_brings_is_a_hint_that_expires(alice: Side, bob: Side) -> None:
+    eve = Side(Key("eve"), Key("eve").did, bob.context, bob.actions, bob.db, bob.clock)
+    said = bob.announcement(name="Bob", interests=["tea"], addresses=bob.worked("8.8.8.8:1", "ws://bob.example/mesh"))
+    assert (await alice.take(said, "peer.heard", by=eve.did)).newer
+    shown = await alice.do("peer.show", peer=bob.did)
+    assert (shown.state, shown.announced, shown.last_seen) == ("untrusted", "Bob", None)
+    assert {way.source for way in shown.addresses} == {"peer"}
+    assert all(way.expires_at for way in shown.addresses)
+    assert not (await alice.take(said, "peer.heard", by=eve.did)).newer
+    assert (await alice.take(said, "peer.announced", arrival="8.8.8.8")).newer, "now it says so itself"
+    shown = await alice.do("peer.show", peer=bob.did)
+    assert (shown.state, {way.source for way in shown.addresses}) == ("online", {"announce"})
+    older = await alice.take(said, "peer.heard", by=eve.did)
+    assert not older.newer
+    assert (await alice.do("peer.show", peer=bob.did)).state == "online"
+
+
+async def test_nothing_near_and_nothing_without_work_comes_by_others(alice: Side, bob: Side) -> None:
+    alice.context.is_near = lambda _ip: True
+    said = [
+        *bob.worked("127.0.0.1:1", "192.168.1.9:1", "ws://printer.local/mesh", "nas:80", "8.8.8.8:1"),
+        {"addr": "8.8.4.4:1"},
+    ]
+    await alice.take(bob.announcement(addresses=said), "peer.heard", by=Key("eve").did)
+    assert await kept(alice) == ["8.8.8.8:1"]
+
+
+async def test_what_is_for_one_network_is_not_told_on(alice: Side, bob: Side) -> None:
+    said = bob.announcement(network="lan:192.168.1.0/24")
+    with pytest.raises(HmpError) as caught:
+        await alice.take(said, "peer.heard", by=Key("eve").did)
+    assert str(caught.value.code) == "out_of_scope"
+    large = bob.announcement(protocols=["x" * 250] * 100)
+    with pytest.raises(HmpError) as caught:
+        await alice.take(large, "peer.heard", by=Key("eve").did)
+    assert str(caught.value.code) == "too_large"
+
+
+async def test_nobody_else_says_whose_key_is_whose(alice: Side, bob: Side) -> None:
+    """A DID that does not hold its key is pinned by its bearer alone, never by hearsay."""
+    said = foreign(bob, FOREIGN, Draft("peer_announce", {"name": "one"}))
+    with pytest.raises(HmpError) as caught:
+        await alice.take(said, "peer.heard", by=Key("eve").did)
+    assert str(caught.value.code) == "key_unknown"
+    assert alice.actions.pinned(FOREIGN) is None
+    await alice.take(said, "peer.announced")
+    newer = foreign(bob, FOREIGN, Draft("peer_announce", {"name": "two"}))
+    assert (await alice.take(newer, "peer.heard", by=Key("eve").did)).newer
+    forged = foreign(bob, FOREIGN, Draft("peer_announce", {"name": "three"}), key=Key("eve"))
+    with pytest.raises(HmpError) as caught:
+        await alice.actions.perform(Peer(Key("eve").did), "peer.heard", {"container": forged})
+    assert str(caught.value.code) == "key_conflict"
+
+
+async def test_the_blocked_and_the_purged_do_not_come_back_by_others(alice: Side, bob: Side) -> None:
+    eve = Key("eve").did
+    await alice.do("peer.block", peer=bob.did)
+    assert not (await alice.take(bob.announcement(addresses=bob.worked("8.8.8.8:1")), "peer.heard", by=eve)).newer
+    await alice.do("peer.unblock", peer=bob.did)
+    await alice.do("peer.purge", peer=bob.did)
+    assert not (await alice.take(bob.announcement(addresses=bob.worked("8.8.8.8:1")), "peer.heard", by=eve)).newer
+    assert await alice.rows("SELECT * FROM agent_peers") == []
+    assert await kept(alice) == []
+    await alice.do("peer.block", peer=eve)
+    assert await refusal(alice, bob.announcement(), "peer.heard", by=eve) == "blocked"
+
+
+async def test_a_revocation_is_told_on_once_by_whomever_it_comes(alice: Side, bob: Side) -> None:
+    eve = Key("eve").did
+    await meet(alice, bob)
+    gone = bob.container(Draft("peer_announce", REVOKED))
+    alice.posts.clear()
+    assert (await alice.take(gone, "peer.heard", by=eve)).revoked
+    assert alice.taken(Told) == [Told(None, (gone,))]
+    assert PeerForgotten(bob.did) in alice.taken(PeerForgotten)
+    assert await refusal(alice, bob.note(alice), "note.receive") == "key_revoked"
+    for _ in range(3):
+        await alice.take(gone, "peer.heard", by=eve)
+    assert alice.taken(Told) == []
+    await alice.system("peer.down", did=bob.did)
+    shown = await alice.do("peer.show", peer=bob.did)
+    assert (shown.revoked, shown.state, shown.words) == (True, "revoked", {})
+
+
+async def test_revocations_of_keys_that_nobody_met_are_neither_kept_nor_told_on(alice: Side, bob: Side) -> None:
+    gone = bob.container(Draft("peer_announce", REVOKED))
+    assert not (await alice.take(gone, "peer.heard", by=Key("eve").did)).newer
+    assert alice.taken(Told) == []
+    assert await alice.value("SELECT COUNT(*) FROM peer_keys") == 0
+
+
+async def test_who_was_away_hears_of_revocations_when_it_returns(alice: Side, bob: Side) -> None:
+    eve = Key("eve")
+    await meet(alice, bob)
+    await alice.system("peer.down", did=bob.did)
+    await alice.take(foreign(bob, eve.did, Draft("peer_announce", {"name": "eve"}), key=eve), "peer.announced")
+    gone = foreign(bob, eve.did, Draft("peer_announce", REVOKED), key=eve)
+    await alice.take(gone, "peer.announced")
+    alice.posts.clear()
+    await alice.take(bob.announcement(), "peer.announced")
+    assert alice.taken(Told) == [Told(bob.did, (gone,))]
+    await alice.take(bob.announcement(), "peer.announced")
+    assert alice.taken(Told) == [], "said once"
+
+
+async def test_a_forged_revocation_by_another_changes_nothing(alice: Side, bob: Side) -> None:
+    """Conformance 34, by hearsay."""
+    eve = Key("eve")
+    await meet(alice, bob)
+    about_bob = foreign(bob, eve.did, Draft("peer_announce", {**REVOKED, "did": bob.did}), key=eve)
+    await alice.take(about_bob, "peer.heard", by=eve.did)
+    assert (await alice.take(bob.note(alice))).state == "delivered"
+
+
+# --- up and down ----------------------------------------------------------------------------------------
 
 
 async def test_up_and_down_are_shown(alice: Side, bob: Side) -> None:

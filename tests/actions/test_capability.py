@@ -45,6 +45,9 @@ def test_models_hold_no_capability_that_changes_trust() -> None:
         "peer.purge",
         "peer.alias",
         "peer.join",
+        "seeds.join",
+        "seeds.sign",
+        "node.revoke",
         "grant.add",
         "grant.remove",
     ):
@@ -52,9 +55,13 @@ def test_models_hold_no_capability_that_changes_trust() -> None:
             assert decide(actor, REGISTRY[name]) is Deny.NO_CAPABILITY
 
 
-def test_a_peer_reaches_four_actions_only() -> None:
+def test_a_peer_reaches_these_actions_only() -> None:
     reached = {name for name in REGISTRY if decide(Peer("did:hmp:agent:x"), REGISTRY[name]) is None}
-    assert reached == {"note.receive", "receipt.receive", "peer.announced", "container.keep"}
+    assert reached == {
+        *("note.receive", "receipt.receive", "container.keep"),
+        *("peer.announced", "peer.heard", "peer.queried"),
+        *("mail.keep", "mail.offered", "mail.requested"),
+    }
 
 
 def test_every_public_action_explains_itself() -> None:

@@ -1,5 +1,5 @@
 """Items of the conformance list (protocol.md 6) that actions answer for; others stand beside their subjects:
-20 in test_receive, 31 to 35, 39, 68 and 69 in test_announce."""
+20 in test_receive, 31 to 35, 37 to 39, 44, 68 and 69 in test_announce, 36 in test_seeds, 40 to 42 in test_query."""
 
 from __future__ import annotations
 

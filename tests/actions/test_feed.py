@@ -9,7 +9,8 @@ import pytest
 
 from hmp_node.actions import queries
 from hmp_node.actions.feed import DROPPED, QUEUE, Feed, FeedEvent
-from tests.actions.sides import Side, bring_receipts, carry, meet, side
+from tests.actions.posting import leave, name, postman
+from tests.actions.sides import Clock, Side, bring_receipts, carry, meet, side
 
 
 async def replayed(side_: Side, after: int = 0) -> list[FeedEvent]:
@@ -90,6 +91,22 @@ async def test_states_are_told_in_order_and_can_be_told_again(tmp_path: Path, al
     assert ids == sorted(set(ids))
     assert await replayed(alice, ids[2]) == live[live.index(next(e for e in live if e.id == ids[2])) + 1 :]
     assert await replayed(alice, ids[-1]) == []
+
+
+async def test_what_a_mailman_says_is_told_again_of_the_recipient(
+    tmp_path: Path, clock: Clock, alice: Side, bob: Side
+) -> None:
+    """Not of the mailman, who signed it: whoever waits, waits for the recipient's row."""
+    async with postman(tmp_path, "carol", clock) as carol:
+        await name(bob, carol, to=[alice])
+        sent = await alice.do("note.send", to=[bob.did], text="1")
+        async with alice.context.feed.subscribe() as events:
+            await leave(alice, carol)
+            alice.context.feed.close()
+            live = [event for event in [event async for event in events] if event.data["state"] == "relayed"]
+    assert [event.data["recipient_did"] for event in live] == [bob.did]
+    assert [event for event in await replayed(alice) if event.data["state"] == "relayed"] == live
+    assert live[0].data["container_did"] == sent.container_did
 
 
 async def test_of_several_events_of_one_row_only_the_last_has_its_number(alice: Side, bob: Side) -> None:

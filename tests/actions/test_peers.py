@@ -8,9 +8,10 @@ import pytest
 
 from hmp_node.actions import queries
 from hmp_node.errors import Denied, Deny, Failed, Failure, HmpError, Reject, Rejected
-from hmp_node.mesh.events import DialAsked, OutboxChanged, PeerForgotten, PeersToDial, PingAsked
+from hmp_node.mesh.events import DialAsked, MailmenChanged, OutboxChanged, PeerForgotten, PeersToDial, PingAsked
 from hmp_node.wire.card import Card, encode
-from tests.actions.sides import Key, Side, carry, meet
+from hmp_node.wire.container import Draft
+from tests.actions.sides import Key, Side, carry, foreign, meet
 
 WAY = "192.0.2.7:7440"
 
@@ -214,6 +215,65 @@ async def test_purge_takes_the_notes_and_the_peer_but_not_its_key(alice: Side, b
     assert (await bob.do("log.show")).rows, "the log keeps what was said"
 
 
+async def test_what_was_purged_comes_back_by_the_owners_hand_alone(alice: Side, bob: Side) -> None:
+    hint = {"did": bob.did, "addresses": ["8.8.8.8:1"], "source": "dht"}
+    await alice.do("peer.trust", peer=bob.did, tags=["Friend"])
+    await alice.system("peer.found", hints=[hint])
+    await alice.do("peer.purge", peer=bob.did)
+    assert (await alice.system("peer.found", hints=[hint])).new == 0
+    assert await to_dial(alice) == []
+    assert await alice.rows("SELECT * FROM agent_peers") == []
+    alice.context.ask = Mesh((bob.did, "", WAY))
+    await alice.do("peer.join", where=WAY)
+    assert (await alice.system("peer.found", hints=[hint])).new == 1
+    assert set((await to_dial(alice))[0][1:]) == {WAY, "8.8.8.8:1"}
+
+
+@pytest.mark.parametrize("verb", ["peer.block", "peer.purge"])
+async def test_a_mailman_of_ours_that_we_want_no_more_is_none(alice: Side, bob: Side, verb: str) -> None:
+    await alice.take(bob.announcement(roles=["mailman"]), "peer.announced")
+    await alice.do("mailman.use", peer=bob.did)
+    alice.posts.clear()
+    await alice.do(verb, peer=bob.did)
+    assert alice.taken(MailmenChanged) == [MailmenChanged((), serving=False)]
+    assert await to_dial(alice) == []
+
+
+async def test_mail_for_a_purged_peer_is_the_owners_wish_too(alice: Side, bob: Side) -> None:
+    await alice.do("peer.purge", peer=bob.did)
+    await alice.do("note.send", to=[bob.did], text="after all")
+    await alice.system("peer.found", hints=[{"did": bob.did, "addresses": ["8.8.8.8:1"], "source": "dht"}])
+    assert await to_dial(alice) == [(bob.did, "8.8.8.8:1")]
+
+
+async def test_lesson_31_one_command_empties_the_quarantine_and_leaves_friends_alone(
+    alice: Side, bob: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """strfry#9, #123: ten thousand notes of strangers; here some, in bites."""
+    from hmp_node.actions import peer
+
+    monkeypatch.setattr(peer, "_AT_ONCE", 7)
+    await bob.do("peer.trust", peer=alice.did, tags=["Friend"])
+    for number in range(20):
+        await bob.take(alice.note(bob, f"friendly {number}"))
+    strangers = [Key(f"stranger {number}") for number in range(5)]
+    for number in range(40):
+        key = strangers[number % 5]
+        draft = Draft("note", {"text": str(number), "tags": ["spam"]}, recipients=(bob.did,), sealed=True)
+        await bob.take(foreign(bob, key.did, draft, keys={bob.did: bob.key.public}, key=key))
+    purged = await bob.do("peer.purge", strangers=True)
+    assert (purged.did, purged.notes) == (None, 40)
+    assert len(await bob.inbox(limit=1000)) == 20
+    assert await bob.inbox(quarantined=True) == []
+    assert await bob.value("SELECT COUNT(*) FROM note_tags") == 0
+    assert await bob.value("SELECT COUNT(*) FROM containers WHERE raw IS NULL") == 40
+    assert (await bob.do("peer.purge", strangers=True)).notes == 0
+    again = foreign(bob, strangers[0].did, Draft("note", {"text": "x"}, recipients=(bob.did,)), key=strangers[0])
+    assert (await bob.take(again)).state == "delivered", "nobody is shunned for it"
+    for wrong in ({}, {"peer": alice.did, "strangers": True}):
+        assert await refusal(bob, "peer.purge", **wrong) == "bad_argument"
+
+
 async def test_purge_in_several_bites(alice: Side, bob: Side, monkeypatch: pytest.MonkeyPatch) -> None:
     from hmp_node.actions import peer
 
@@ -286,6 +346,18 @@ async def test_what_would_help_is_said_with_why_there_is_no_way(
 # --- whom to dial ---------------------------------------------------------------------------------------
 
 
+async def test_a_card_brings_its_mailmen(alice: Side, bob: Side) -> None:
+    first, second = Key("first"), Key("second")
+    words = (f"{first.did.rpartition(':')[2]}@192.0.2.9:1", second.did.rpartition(":")[2])
+    card = encode(Card(bob.did, (WAY,), "bobby", "main", words))
+    alice.context.ask = Mesh(Failed(Failure.TIMED_OUT, "no answer"))
+    await alice.do("peer.join", where=card)
+    assert sorted((await alice.do("peer.show", peer=bob.did)).mailmen) == sorted((first.did, second.did))
+    await alice.do("note.send", to=[bob.did], text="x")
+    rows = {row[0]: row[1:] for row in await to_dial(alice)}
+    assert rows == {bob.did: (WAY,), first.did: ("192.0.2.9:1",), second.did: ()}
+
+
 async def test_who_is_worth_a_connection(alice: Side) -> None:
     joined, trusted, waiting, known, blocked, unaddressed = (Key(word).did for word in ("j", "t", "w", "k", "b", "u"))
 
@@ -302,8 +374,8 @@ async def test_who_is_worth_a_connection(alice: Side) -> None:
     await alice.do("peer.block", peer=blocked)
     await alice.do("note.send", to=[waiting, unaddressed], text="open")
     rows = await to_dial(alice)
-    assert rows[0] == (waiting, "192.0.2.3:1"), "those with mail first"
-    assert {row[0] for row in rows} == {joined, trusted, waiting}
+    assert rows[:2] == [(waiting, "192.0.2.3:1"), (unaddressed,)], "those with mail first; one is to be looked up"
+    assert {row[0] for row in rows[2:]} == {joined, trusted, known}, "whose addresses the owner gave"
     assert len(await to_dial(alice, limit=2)) == 2
 
 

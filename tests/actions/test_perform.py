@@ -65,6 +65,16 @@ async def test_arguments_come_as_a_mapping_or_as_their_struct(alice: Side, bob: 
         assert caught.value.code is Reject.BAD_ARGUMENT
 
 
+async def test_a_container_comes_with_what_the_mesh_knows_of_it(alice: Side, bob: Side) -> None:
+    note = bob.note(alice)
+    argument: dict[str, object] = {"container": note, "arrival": "192.0.2.1", "bringer": bob.did, "stamp": 7}
+    assert (await alice.actions.perform(Peer(bob.did), "note.receive", argument)).state == "delivered"
+    for bad in ({}, {"container": "x"}, {"container": None, "arrival": "x"}):
+        with pytest.raises(Rejected) as caught:
+            await alice.actions.perform(Peer(bob.did), "note.receive", bad)
+        assert caught.value.code is Reject.BAD_ARGUMENT
+
+
 async def test_a_container_goes_only_where_one_is_taken(alice: Side, bob: Side) -> None:
     note = bob.note(alice)
     with pytest.raises(Rejected) as caught:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +14,9 @@ import pytest
 from hmp_node.actions.actors import Llm, Mcp, Peer
 from hmp_node.actions.context import ActionSettings
 from hmp_node.errors import Denied, Deny, HmpError, Reject, Rejected
+from hmp_node.wire import pow as work
 from hmp_node.wire.container import Draft, VerifiedContainer
-from tests.actions.sides import Key, Side, foreign, meet, side
+from tests.actions.sides import Clock, Key, Side, foreign, meet, side
 
 DAY_S = 86_400
 
@@ -304,6 +308,7 @@ async def test_a_grant_ends_when_its_time_is_over(alice: Side, bob: Side) -> Non
 
 
 async def test_the_budget_of_notes_a_day_is_signed_when_it_is_used_up(alice: Side, bob: Side) -> None:
+    bob.context.settings = replace(bob.context.settings, work_notes_per_day=0)
     for _ in range(20):
         assert (await bob.take(alice.note(bob))).state == "delivered"
     late = alice.note(bob)
@@ -316,10 +321,154 @@ async def test_the_budget_of_notes_a_day_is_signed_when_it_is_used_up(alice: Sid
     assert (await bob.take(late)).state == "duplicate"
 
 
+async def test_beyond_the_free_budget_a_stranger_pays_with_work(alice: Side, bob: Side) -> None:
+    """Without a stamp nothing is kept, not even that the note was seen; with one it passes, in quarantine."""
+    for _ in range(20):
+        await bob.take(alice.note(bob))
+    bob.receipts()
+    note = alice.note(bob, "paid")
+    assert await refused(bob, note) == "work_needed"
+    assert bob.receipts() == [], "it is for now: the note waits at its sender"
+    assert await bob.value("SELECT COUNT(*) FROM containers WHERE class = 'note'") == 20
+    bits = 8
+    bob.context.settings = replace(bob.context.settings, work_bits=bits)
+    stamp = work.search(work.stamp_text(note.did, bob.did), 0, 100_000, bits)
+    assert stamp is not None
+    other = alice.note(bob, "another")
+    text = work.stamp_text(other.did, bob.did)
+    wrong = next(number for number in range(100) if not work.prove(text, number, bits))
+    with pytest.raises(Denied) as caught:
+        await stamped(bob, other, wrong)
+    assert caught.value.code is Deny.WORK_NEEDED
+    assert (await stamped(bob, note, stamp)).state == "delivered"
+    assert (await bob.inbox(quarantined=True))[0].text == "paid"
+    assert await bob.rows("SELECT kind, count FROM grant_usage ORDER BY kind") == [("notes", 20), ("notes+work", 1)]
+    assert (await bob.take(note)).state == "duplicate", "once paid it is known"
+
+
+async def stamped(receiver: Side, note: VerifiedContainer, stamp: int | None) -> Any:
+    argument = {"container": note, "arrival": "203.0.113.9", "bringer": note.sender, "stamp": stamp}
+    return await receiver.actions.perform(Peer(note.sender), "note.receive", argument)
+
+
+async def test_work_too_buys_only_so_much_a_day(tmp_path: Path, alice: Side) -> None:
+    settings = ActionSettings(stranger_notes_per_day=0, work_bits=4, work_notes_per_day=2)
+    async with side(tmp_path / "b", "bob", settings=settings) as one:
+        for expected in (None, None, "budget_count"):
+            note = alice.note(one)
+            stamp = work.search(work.stamp_text(note.did, one.did), 0, 10_000, 4)
+            assert (await stamped(one, note, stamp)).reason == expected
+        one.clock.pass_s(DAY_S)
+        note = alice.note(one)
+        stamp = work.search(work.stamp_text(note.did, one.did), 0, 10_000, 4)
+        assert (await stamped(one, note, stamp)).state == "delivered"
+
+
+async def test_only_strangers_pay(alice: Side, bob: Side) -> None:
+    """Whoever has a grant of its own is told at once when that is used up."""
+    await bob.do("grant.add", subject=alice.did, kind="notes", direction="in", count_per_day=1)
+    await bob.take(alice.note(bob))
+    assert (await bob.take(alice.note(bob))).reason == "budget_count"
+
+
+async def test_a_strangers_mailman_cannot_pay_and_brings_its_sender_the_answer(
+    tmp_path: Path, clock: Clock, alice: Side
+) -> None:
+    """Else what a stranger leaves with our mailman could fill our share there for ever."""
+    carol = Key("carol")
+    async with side(tmp_path / "b", "bob", settings=ActionSettings(stranger_notes_per_day=1), clock=clock) as one:
+        await one.do("mailman.use", peer=carol.did)
+        for expected in (None, "budget_count"):
+            argument = {"container": alice.note(one), "arrival": "203.0.113.9", "bringer": carol.did}
+            received = await one.actions.perform(Peer(alice.did), "note.receive", argument)
+            assert received.reason == expected
+
+
+async def test_whom_we_wrote_to_needs_no_work(alice: Side, bob: Side) -> None:
+    """A reply, or the owner's own first word, hands a ticket; the quarantine stays."""
+    await meet(alice, bob)
+    settings = bob.context.settings = replace(bob.context.settings, stranger_notes_per_day=2)
+    await bob.do("grant.add", subject="*", kind="notes", direction="in", count_per_day=2)
+    for _ in range(2):
+        await bob.take(alice.note(bob))
+    assert await refused(bob, alice.note(bob)) == "work_needed"
+    await bob.do("note.send", Llm("core"), to=[alice.did], text="no reply, and not the owner's word")
+    assert await refused(bob, alice.note(bob)) == "work_needed"
+    await bob.do("note.send", to=[alice.did], text="answer", reply_to=1)
+    for _ in range(2 * 10):
+        assert (await bob.take(alice.note(bob))).state == "delivered"
+    assert await bob.inbox() == []
+    assert await refused(bob, alice.note(bob)) == "work_needed", "ten times the free budget"
+    ticket = next(one for one in (await bob.do("grant.list")).grants if one.kind == "ticket")
+    assert (ticket.subject, ticket.count_per_day) == (alice.did, 20)
+    bob.clock.pass_s(settings.ticket_days * DAY_S + 1)
+    await bob.system("mail.upkeep")
+    assert [one.kind for one in (await bob.do("grant.list")).grants if one.subject == alice.did] == []
+
+
+async def test_the_owner_can_take_a_ticket_back(alice: Side, bob: Side) -> None:
+    await meet(alice, bob)
+    bob.context.settings = replace(bob.context.settings, work_bits=200)
+    await bob.do("grant.add", subject="*", kind="notes", direction="in", count_per_day=1)
+    await bob.do("note.send", to=[alice.did], text="hello")
+    for _ in range(5):
+        assert (await bob.take(alice.note(bob))).state == "delivered"
+    await bob.do("grant.remove", subject=alice.did, kind="ticket", direction="in")
+    assert await refused(bob, alice.note(bob)) == "work_needed"
+
+
+async def test_friends_get_no_tickets_and_tickets_no_copies(alice: Side, bob: Side) -> None:
+    await meet(alice, bob)
+    for number in range(20):
+        await bob.do("note.send", to=[alice.did], text=str(number))
+    assert await bob.value("SELECT COUNT(*) FROM grants WHERE kind = 'ticket'") == 1
+    eve = Key("eve")
+    await bob.do("peer.trust", peer=eve.did, tags=["Friend"])
+    await bob.do("note.send", to=[eve.did], text="x")
+    assert await bob.value("SELECT COUNT(*) FROM grants WHERE kind = 'ticket'") == 1
+
+
+async def strangers_notes(bob: Side, alice: Side, count: int, first: int = 0) -> None:
+    """A wave of notes, a stranger each."""
+    for start in range(first, first + count, 200):
+        wave = []
+        for number in range(start, min(start + 200, first + count)):
+            eve = Key(f"stranger {number}")
+            wave.append(foreign(alice, eve.did, Draft("note", {"text": str(number)}, recipients=(bob.did,)), key=eve))
+        await asyncio.gather(*(bob.take(note) for note in wave))
+
+
+async def flood(tmp_path: Path, clock: Clock, alice: Side, count: int) -> None:
+    """strfry#9, #123: the wave stays out of sight and under its cap; a friend's notes come through all along."""
+    settings = ActionSettings(quarantine_notes=count // 2)
+    async with side(tmp_path / "b", "bob", settings=settings, clock=clock) as one:
+        await one.do("peer.trust", peer=alice.did, tags=["Friend"])
+        took = []
+        for turn in range(5):
+            await strangers_notes(one, alice, count // 5, turn * count // 5)
+            began = time.perf_counter()
+            assert (await one.take(alice.note(one, f"friend {turn}"))).state == "delivered"
+            took.append(round(1000 * (time.perf_counter() - began), 1))
+        assert [note.text for note in await one.inbox()] == [f"friend {turn}" for turn in reversed(range(5))]
+        assert await one.value("SELECT COUNT(*) FROM mail WHERE quarantined = 1") == count // 2
+        assert one.context.counts["note.receive", "quarantine_full"] == count - count // 2
+        print(f"{count} notes of strangers: a friend's note took {took} ms")
+
+
+async def test_strfry_9_a_wave_of_strangers(tmp_path: Path, clock: Clock, alice: Side) -> None:
+    await flood(tmp_path, clock, alice, 500)
+
+
+@pytest.mark.slow
+async def test_strfry_123_ten_thousand_notes_of_strangers(tmp_path: Path, clock: Clock, alice: Side) -> None:
+    await flood(tmp_path, clock, alice, 10_000)
+
+
 async def test_the_budget_of_bytes_a_day(tmp_path: Path, alice: Side) -> None:
     import os
 
-    async with side(tmp_path / "b", "bob", settings=ActionSettings(stranger_bytes_per_day=5000)) as one:
+    settings = ActionSettings(stranger_bytes_per_day=5000, work_notes_per_day=0)
+    async with side(tmp_path / "b", "bob", settings=settings) as one:
         results = [await one.take(alice.note(one, os.urandom(500).hex())) for _ in range(4)]
         assert [result.reason for result in results] == [None, None, "budget_bytes", "budget_bytes"]
         assert (await one.take(alice.note(one, "short"))).state == "delivered"

@@ -41,8 +41,10 @@ async def test_one_send_is_note_container_outbox_and_log_together(alice: Side, b
     assert await alice.rows("SELECT direction, author_did, container_did, position FROM mail") == [
         ("out", alice.did, sent.container_did, 1)
     ]
-    rows = await alice.rows("SELECT recipient_did, seq, state, reason, draft, expires_at IS NOT NULL FROM outbox")
-    assert rows == [(bob.did, 1, "queued", None, None, 1)]
+    rows = await alice.rows(
+        "SELECT recipient_did, seq, state, reason, draft, priority, expires_at IS NOT NULL FROM outbox"
+    )
+    assert rows == [(bob.did, 1, "queued", None, None, 2, 1)]
     raw, expires = (await alice.rows("SELECT raw, expires_at FROM containers WHERE direction = 'out'"))[0]
     container = load_verified(raw)
     assert container.did == sent.container_did
@@ -190,6 +192,15 @@ async def test_not_to_the_blocked_the_revoked_or_those_who_take_none(alice: Side
             await alice.do("note.send", to=[did], text="x")
         assert caught.value.code is expected
     assert await alice.value("SELECT COUNT(*) FROM notes") == 0
+
+
+async def test_a_node_that_gave_up_its_key_sends_nothing(alice: Side, bob: Side) -> None:
+    await alice.do("note.send", to=[bob.did], text="before")
+    await alice.do("node.revoke", confirm=alice.did)
+    with pytest.raises(Rejected) as caught:
+        await alice.do("note.send", to=[bob.did], text="after")
+    assert caught.value.code is Reject.KEY_REVOKED
+    assert await alice.value("SELECT COUNT(*) FROM outbox") == 1
 
 
 async def test_models_send_where_a_grant_lets_them(alice: Side, bob: Side) -> None:

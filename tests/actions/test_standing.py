@@ -57,3 +57,11 @@ async def test_flags_that_are_no_json_offer_nothing(alice: Side, bob: Side) -> N
 
     await alice.db.write(spoil)
     assert (await of(alice, bob.did)).takes_notes is None
+
+
+async def test_a_ticket_is_the_owners_to_refuse(alice: Side, bob: Side) -> None:
+    await alice.do("grant.add", subject=bob.did, kind="ticket", direction="in", allow=False)
+    await alice.do("note.send", to=[bob.did], text="you may not answer without end")
+    tickets = [grant for grant in (await alice.do("grant.list")).grants if grant.kind == "ticket"]
+    assert [(grant.subject, grant.allow) for grant in tickets] == [(bob.did, False)]
+    await alice.do("grant.remove", subject=bob.did, kind="ticket", direction="in")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ import msgspec
 
 from hmp_node.actions import perform  # noqa: F401 fills the table
 from hmp_node.actions.registry import REGISTRY
-from hmp_node.actions.views import NoteView, OutboxView, Who
+from hmp_node.actions.views import NoteView, Who
 from hmp_node.errors import Reject, Rejected
 
 BOB = "did:hmp:agent:Bob111"
@@ -18,7 +19,10 @@ NOW = "2026-11-30T12:00:00.000001Z"
 
 
 class Scripted:
-    """``answers``: by action, what to give or raise, or a list of them to go through; ``asked``: what came."""
+    """``answers``: by action, what to give or raise, or a list of them to go through; ``asked``: what came.
+
+    What to give may be a dict of the result's fields.
+    """
 
     def __init__(self) -> None:
         self.answers: dict[str, Any] = {}
@@ -38,8 +42,12 @@ class Scripted:
             answer = answer.pop(0)
         if callable(answer):
             answer = answer(given)
+        if inspect.isawaitable(answer):
+            answer = await answer
         if isinstance(answer, Exception):
             raise answer
+        if isinstance(answer, Mapping):
+            answer = msgspec.convert(answer, REGISTRY[name].result)
         assert isinstance(answer, REGISTRY[name].result)
         return answer
 
@@ -72,7 +80,7 @@ def note(number: int, text: str = "привет", **more: Any) -> NoteView:
     return NoteView(**(fields | more))
 
 
-def row(number: int, state: str, recipient: str = BOB, **more: Any) -> OutboxView:
+def row(number: int, state: str, recipient: str = BOB, **more: Any) -> dict[str, Any]:
     """A row of the outbox."""
     fields: dict[str, Any] = {
         "id": number,
@@ -91,5 +99,13 @@ def row(number: int, state: str, recipient: str = BOB, **more: Any) -> OutboxVie
         "attempts": 0,
         "next_attempt_at": None,
         "receipt_did": None,
+        "route": None,
+        "relays": [],
     }
-    return OutboxView(**(fields | more))
+    return fields | more
+
+
+def mailmen(**more: Any) -> dict[str, Any]:
+    """What `mailman.list` gives: nobody is used, nobody served."""
+    fields = {"own": [], "serving": False, "clients": 0, "held": {"count": 0, "bytes": 0}, "scores": []}
+    return fields | more

@@ -12,13 +12,12 @@ import pytest
 
 from hmp_node.actions.feed import FeedEvent
 from hmp_node.actions.note import NotePage
-from hmp_node.actions.outbox import OutboxPage, Waited
 from hmp_node.actions.registry import Done
 from hmp_node.actions.send import Sent, SentTo
 from hmp_node.actions.views import Who
 from hmp_node.errors import Denied, Deny, Failed, Failure, Reject, Rejected
 from tests.cli.conftest import Cli
-from tests.cli.scripted import BOB, EVE, Scripted, note, row
+from tests.cli.scripted import BOB, EVE, NOW, Scripted, note, row
 from tests.web.served import Served
 
 CONTAINER = "did:hmp:container:" + "a" * 64
@@ -88,8 +87,8 @@ def test_bad_standard_input_is_told(
     assert not node.asked
 
 
-def waited(met: bool, *rows: Any) -> Waited:
-    return Waited(met, list(rows))
+def waited(met: bool, *rows: dict[str, Any]) -> dict[str, Any]:
+    return {"met": met, "rows": list(rows)}
 
 
 def test_send_waits_for_a_state(cli: Cli, node: Scripted) -> None:
@@ -148,6 +147,48 @@ def test_send_that_is_not_accepted(cli: Cli, node: Scripted, error: Exception, e
     done = cli("send", "bob", "x", "--wait", "sent")
     assert (done.code, done.out) == (exits, "")
     assert done.err == f"error: {error}\n"
+
+
+# --- routes ---------------------------------------------------------------------------------------------
+
+
+def by(kind: str, via: dict[str, Any] | None = None, why: str | None = None) -> dict[str, Any]:
+    """How a row went."""
+    return {"kind": kind, "via": via, "why": why}
+
+
+CAROL = {"did": "did:hmp:agent:Carol1", "name": "carol", "announced": None}
+DAVE = {"did": "did:hmp:agent:Dave1", "name": None, "announced": "D\x1b"}
+RELAYS = [{"mailman": one, "state": "relayed", "reason": None, "at": NOW} for one in (CAROL, DAVE)]
+
+
+@pytest.mark.parametrize(
+    ("state", "more", "told"),
+    [
+        ("delivered", {"route": by("lan")}, "direct over LAN"),
+        ("delivered", {"route": by("direct"), "relays": RELAYS}, "direct"),
+        ("read", {"route": by("relayed", CAROL)}, "relayed through carol"),
+        (
+            "delivered",
+            {"route": by("relayed", DAVE, "192.0.2.7:7440: refused\n")},
+            "relayed through did:hmp:agent:Dave1 (calls itself D\\x1b) (192.0.2.7:7440: refused\\n)",
+        ),
+        ("delivered", {"route": by("relayed")}, "relayed"),
+        ("relayed", {"relays": RELAYS[:1]}, "held by carol"),
+        ("relayed", {"relays": RELAYS}, "held by carol, did:hmp:agent:Dave1 (calls itself D\\x1b)"),
+        ("sent", {"relays": [RELAYS[0] | {"state": "lost"}]}, ""),
+    ],
+)
+def test_the_route_of_a_note_is_told(cli: Cli, node: Scripted, state: str, more: dict[str, Any], told: str) -> None:
+    node.answers["note.send"] = Sent(7, CONTAINER, [SentTo(BOB, "bob", "queued")])
+    node.answers["note.wait"] = waited(True, row(1, state, **more))
+    done = cli("send", "bob", "x", "--wait", "sent")
+    assert done.out == f"{state} to bob ({BOB}){', ' if told else ''}{told}\n"
+    value = cli("send", "bob", "x", "--wait", "sent", "--json").value["recipients"][0]
+    assert (value["state"], value["route"]) == (state, more.get("route"))
+    node.answers["note.outbox"] = {"rows": [row(1, state, **more)], "more": False}
+    line = cli("outbox").out.splitlines()[1]
+    assert line.partition("bob")[2].removesuffix("привет").strip() == (told or "-")
 
 
 # --- inbox ----------------------------------------------------------------------------------------------
@@ -250,12 +291,15 @@ def test_inbox_follow_needs_a_node(cli: Cli) -> None:
 
 
 def test_outbox_shows_states_with_their_reasons(cli: Cli, node: Scripted) -> None:
-    node.answers["note.outbox"] = OutboxPage([row(2, "queued", EVE, reason="key_unknown"), row(1, "read")], more=True)
+    node.answers["note.outbox"] = {
+        "rows": [row(2, "queued", EVE, reason="key_unknown"), row(1, "read", route=by("direct"))],
+        "more": True,
+    }
     done = cli("outbox", "--state", "queued", "--to", "bob", "--limit", "2")
     assert [line.split() for line in done.out.splitlines()] == [
-        ["ID", "TIME", "STATE", "REASON", "TO", "TEXT"],
-        ["2", "2026-11-30", "12:00:00Z", "queued", "key_unknown", EVE, "привет"],
-        ["1", "2026-11-30", "12:00:00Z", "read", "-", "bob", "привет"],
+        ["ID", "TIME", "STATE", "REASON", "TO", "ROUTE", "TEXT"],
+        ["2", "2026-11-30", "12:00:00Z", "queued", "key_unknown", EVE, "-", "привет"],
+        ["1", "2026-11-30", "12:00:00Z", "read", "-", "bob", "direct", "привет"],
         ["older", "ones:", "--before", "1"],
     ]
     assert node.args("note.outbox") == {"state": "queued", "to": "bob", "limit": 2, "before": None}

@@ -24,9 +24,15 @@ from hmp_node.errors import Denied, Deny, Failed, Failure, Reject, Rejected
 from tests.cli.conftest import Cli
 from tests.cli.scripted import Scripted, note
 
-VERBS = "init run id status doctor backup send inbox outbox do actions"
-PEER_VERBS = "join peers ping trust alias block unblock purge verify"
-GROUPS = {"notes": "list read tag hide delete add", "grant": "list add remove", "log": "show verify export redact"}
+VERBS = "init run id status doctor backup revoke send inbox outbox do actions"
+PEER_VERBS = "join find peers ping trust alias block unblock purge verify"
+GROUPS = {
+    "notes": "list read tag hide delete add",
+    "mailman": "list use drop serve",
+    "bootstrap": "sign verify",
+    "grant": "list add remove",
+    "log": "show verify export redact",
+}
 
 
 def walk(group: click.Group = root, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], click.Command]]:
@@ -126,6 +132,10 @@ def test_no_words_is_usage() -> None:
         ["ping", "bob", "--timeout", "nan"],
         ["join", "bob", "--timeout", "-inf"],
         ["do", "x", "--timeout", "NaN"],
+        ["find", "x", "--timeout", "nan"],
+        ["bootstrap", "sign"],
+        ["bootstrap", "sign", "x", "--ttl", "soon"],
+        ["mailman", "use"],
         ["--home", "", "status"],
     ],
 )
@@ -160,6 +170,11 @@ def test_wrong_words_are_usage_with_and_without_json(cli: Cli, words: list[str])
         ("disk_full", 1),
         ("peer_unreachable", 1),
         ("home_locked", 1),
+        ("not_mailman", 4),
+        ("work_needed", 4),
+        ("bad_seed_list", 1),
+        ("wrong_signer", 1),
+        ("fetch_failed", 1),
     ],
 )
 def test_exit_codes(code: str, exits: int) -> None:

@@ -1,10 +1,12 @@
-"""init, run, id, status, doctor, backup, log, do, actions; and reading with no node."""
+"""init, run, id, status, doctor, backup, revoke, log, do, actions; and reading with no node."""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,13 @@ import msgspec
 import pytest
 
 from hmp_node import node as node_module
+from hmp_node.actions.doctor import Diagnosis, Finding
 from hmp_node.actions.log import Damage, Exported, LogPage, LogReport, LogRow
-from hmp_node.actions.node import Diagnosis, Finding, Identity
+from hmp_node.actions.node import Identity
 from hmp_node.actions.note import NotePage
 from hmp_node.errors import Failed, Failure
 from tests.cli.conftest import Cli
-from tests.cli.scripted import BOB, NOW, Scripted, note
+from tests.cli.scripted import BOB, EVE, NOW, Scripted, mailmen, note
 
 ME = Identity(BOB, "pk", "bob", "main", "hmp:6Mk?addr=192.0.2.7:7440")
 REPORT = LogReport(ok=True, rows=12, chains=1, damages=0, damage=[], redacted=0, redactions=[])
@@ -84,6 +87,142 @@ def test_doctor_of_a_peer_in_reach_exits_0_whatever_its_old_addresses_did(cli: C
         node.answers["node.doctor"] = Diagnosis(False, found)
         done = cli("doctor", "bob")
         assert (done.code, done.out.splitlines()[0]) == (code, "warn address ws://192.0.2.7:7440/hmp: refused")
+
+
+REACHED = {"reachable": True, "addresses": ["192.0.2.7:7440", "[2001:db8::7]:7440"], "why": ""}
+UNREACHED = {"reachable": False, "addresses": [], "why": "192.0.2.7:7440: connect_timeout\x1b"}
+UNKNOWN: dict[str, Any] = {"reachable": None, "addresses": [], "why": "no peer with a public address"}
+
+
+def node_status(**more: Any) -> dict[str, Any]:
+    """What `node.status` gives."""
+    facts = {"version": "9", "finders": {"lan": {"heard": 2, "interfaces": ["eth0"], "problem": ""}}}
+    fields: dict[str, Any] = {
+        **{"did": BOB, "store": {"state": "ok"}, "peers_known": 2, "peers_online": 1, "unread": 0, "quarantined": 0},
+        **{"outbox": {}, "refused": {}, "connections": [], "node": facts, "reach": REACHED},
+    }
+    return fields | more
+
+
+@pytest.mark.parametrize(
+    ("reach", "told"),
+    [
+        (REACHED, "yes, at 192.0.2.7:7440, [2001:db8::7]:7440"),
+        (UNREACHED, "no: 192.0.2.7:7440: connect_timeout\\x1b"),
+        (UNKNOWN, "not known yet: no peer with a public address"),
+        (UNKNOWN | {"why": ""}, "not known yet"),
+    ],
+)
+def test_status_says_first_whether_others_reach_us(cli: Cli, node: Scripted, reach: Any, told: str) -> None:
+    node.answers["node.status"] = node_status(reach=reach)
+    node.answers["mailman.list"] = mailmen()
+    done = cli("status")
+    assert (done.code, done.out.splitlines()[0]) == (0, f"reachable: {told}")
+    assert cli("status", "--json").value["reach"] == reach
+
+
+def test_status_tells_finders_and_mailmen(cli: Cli, node: Scripted) -> None:
+    finders = {
+        "lan": {"heard": 2, "interfaces": ["eth0"], "problem": "", "note": "nobody is near"},
+        "dht": {
+            "problem": "nobody answers\n",
+            "contacts": {"v4": 3, "v6": 1},
+            "serving": True,
+            "at": {"v4": [1]},
+            "hints": 0,
+        },
+        "host": {},
+    }
+    node.answers["node.status"] = node_status(node={"version": "9", "finders": finders})
+    used = [
+        {"did": BOB, "name": "bob", "announced": None, "connected": True, "since": NOW},
+        {"did": EVE, "name": None, "announced": "E", "connected": False, "since": NOW},
+    ]
+    node.answers["mailman.list"] = mailmen(own=used, serving=True)
+    lines = cli("status").out.splitlines()
+    assert lines[1:6] == [
+        "finder lan: nobody is near, heard 2",
+        "finder dht: nobody answers\\n, contacts 4, serving yes",
+        "finder host: at work",
+        f"mailmen: bob ({BOB}); {EVE}, not connected",
+        "serving as a mailman: yes",
+    ]
+    assert {f"did: {BOB}", "peers_online: 1", "  version: 9"} <= set(lines[6:])
+    assert not any("eth0" in line for line in lines)
+    value = cli("status", "--json").value
+    assert (value["mailmen"]["serving"], value["node"]["finders"]) == (True, finders)
+
+
+def test_status_of_a_stopped_node_has_no_finders(cli: Cli, stored: Scripted) -> None:
+    stored.answers["node.status"] = node_status(node={"running": False}, reach=UNKNOWN)
+    stored.answers["mailman.list"] = mailmen()
+    lines = cli("status").out.splitlines()
+    assert lines[1:3] == ["mailmen: none", "serving as a mailman: no"]
+
+
+# --- revoke ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Make standard input and error a terminal, at which this is typed."""
+
+    def types(text: str) -> None:
+        typed = io.StringIO(text)
+        monkeypatch.setattr(typed, "isatty", lambda: True)
+        monkeypatch.setattr(sys, "stdin", typed)
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+
+    return types
+
+
+def test_revoke_asks_for_the_end_of_the_did(cli: Cli, node: Scripted, terminal: Callable[[str], None]) -> None:
+    node.answers |= {"node.id": ME, "node.revoke": {"did": BOB, "told": 3}}
+    terminal(BOB[-8:] + "\n")
+    done = cli("revoke")
+    assert (done.code, done.out) == (0, f"did: {BOB}\ntold: 3\n")
+    assert f"revokes {BOB} for good" in done.err
+    assert node.args("node.revoke") == {"confirm": BOB}
+
+
+@pytest.mark.parametrize("typed", ["", "\n", "yes\n", BOB[-7:] + "\n", BOB[-8:].lower() + "\n", BOB[-9:] + "\n", BOB])
+def test_a_wrong_answer_revokes_nothing(cli: Cli, node: Scripted, terminal: Callable[[str], None], typed: str) -> None:
+    node.answers["node.id"] = ME
+    terminal(typed)
+    done = cli("revoke", "--json")
+    assert (done.code, done.value["error"]["code"]) == (2, "bad_argument")
+    assert "nothing was revoked" in done.err
+    assert [name for name, _, _ in node.asked] == ["node.id"]
+
+
+def test_where_no_terminal_is_only_the_whole_did_revokes(
+    cli: Cli, node: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.answers |= {"node.id": ME, "node.revoke": lambda given: {"did": given.confirm, "told": 0}}
+    monkeypatch.setattr(sys, "stdin", io.StringIO(BOB[-8:] + "\n"))
+    done = cli("revoke")
+    assert (done.code, "--confirm DID" in done.err) == (2, True)
+    assert [name for name, _, _ in node.asked] == ["node.id"]
+    assert cli("revoke", "--confirm", BOB).code == 0
+    assert node.args("node.revoke") == {"confirm": BOB}
+    cli("revoke", "--confirm", "")
+    assert node.args("node.revoke") == {"confirm": ""}  # which the node refuses
+
+
+def test_revoke_needs_a_node(cli: Cli, terminal: Callable[[str], None]) -> None:
+    terminal(BOB[-8:] + "\n")
+    assert cli("revoke").code == 3
+    assert cli("revoke", "--confirm", BOB).code == 3
+
+
+def test_doctor_of_a_peer_that_only_a_mailman_reaches_exits_0(cli: Cli, node: Scripted) -> None:
+    away = Finding("connection", ok=False, detail="none", remedy="wait")
+    dead = Finding("address 192.0.2.7:7440", ok=False, detail="refused")
+    lost, held = (Finding(f"mailman {EVE}", ok=ok, detail="x") for ok in (False, True))
+    for found, code in (([away, dead, lost, held], 0), ([away, dead, lost], 1), ([away, dead], 1)):
+        node.answers["node.doctor"] = Diagnosis(False, found)
+        done = cli("doctor", "bob")
+        assert (done.code, done.out.splitlines()[0][:4]) == (code, "BAD " if code else "warn")
 
 
 def test_a_backup_to_no_path_is_told(cli: Cli, home: Path) -> None:

@@ -1,17 +1,17 @@
-"""join, peers, ping, trust, alias, block, unblock, purge, verify, grant."""
+"""peers, ping, trust, alias, block, unblock, purge, verify, grant."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from hmp_node.actions.grant import GrantTable, GrantView
-from hmp_node.actions.peer import AddressView, Joined, PeerPage, PeerView, Pong, Purged, SafetyWords, Trusted
+from hmp_node.actions.peer import Pong, SafetyWords, Trusted
 from hmp_node.actions.registry import Done
 from tests.cli.conftest import Cli
 from tests.cli.scripted import BOB, EVE, NOW, Scripted
 
 
-def peer(did: str = BOB, **more: Any) -> PeerView:
+def peer(did: str = BOB, **more: Any) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "did": did,
         "name": "bob" if did == BOB else None,
@@ -26,20 +26,18 @@ def peer(did: str = BOB, **more: Any) -> PeerView:
         "capabilities": {},
         "software": None,
         "addresses": [],
+        "words": {},
+        "mailmen": [],
     }
-    return PeerView(**(fields | more))
+    return fields | more
 
 
-def test_join(cli: Cli, node: Scripted) -> None:
-    node.answers["peer.join"] = Joined(BOB, "Bob\x1b", "192.0.2.7:7440", "bob", reachable=True)
-    done = cli("join", "192.0.2.7:7440", "--name", "bob", "--timeout", "3")
-    assert node.args("peer.join") == {"where": "192.0.2.7:7440", "name": "bob", "timeout_s": 3.0}
-    assert f"did: {BOB}" in done.out
-    assert "Bob\\x1b" in done.out
+def page(*peers: dict[str, Any], more: bool = False) -> dict[str, Any]:
+    return {"peers": list(peers), "more": more}
 
 
 def test_peers_are_listed_over_all_pages(cli: Cli, node: Scripted) -> None:
-    pages = [PeerPage([peer()], more=True), PeerPage([peer(EVE, announced="bob", blocked=True)], more=False)]
+    pages = [page(peer(), more=True), page(peer(EVE, announced="bob", blocked=True))]
     node.answers["peer.list"] = list(pages)
     done = cli("peers")
     assert [line.split() for line in done.out.splitlines()] == [
@@ -54,21 +52,36 @@ def test_peers_are_listed_over_all_pages(cli: Cli, node: Scripted) -> None:
 
 def test_peers_why_tells_how_each_way_went(cli: Cli, node: Scripted) -> None:
     ways = [
-        AddressView("192.0.2.7:7440", "hand", NOW, None, None),
-        AddressView("192.0.2.8:7440", "announce", None, NOW, "refused\n"),
+        way("192.0.2.7:7440", "hand", last_success=NOW),
+        way("192.0.2.8:7440", "announce", last_failure=NOW, failure_reason="refused\n"),
+        way("192.0.2.9:7440", "dht", expires_at=NOW),
     ]
-    node.answers["peer.list"] = PeerPage([peer(addresses=ways), peer(EVE)], more=False)
+    node.answers["peer.list"] = page(peer(addresses=ways, mailmen=[EVE]), peer(EVE))
     assert cli("peers", "--why").out.splitlines() == [
         f"bob ({BOB}): online",
         "  192.0.2.7:7440 (hand) worked 2026-11-30 12:00:00Z",
         "  192.0.2.8:7440 (announce) has not worked yet, failed 2026-11-30 12:00:00Z: refused\\n",
+        "  192.0.2.9:7440 (dht) has not worked yet, good until 2026-11-30 12:00:00Z",
+        f"  its mailman: {EVE}",
         f"{EVE}: online",
         "  no address is known: join it, or wait until it connects",
     ]
 
 
+def way(address: str, source: str, **more: Any) -> dict[str, Any]:
+    empty = dict.fromkeys(("expires_at", "last_success", "last_failure", "failure_reason"))
+    return {"address": address, "source": source} | empty | more
+
+
+def test_names_that_peers_announce_are_never_printed_raw(cli: Cli, node: Scripted) -> None:
+    node.answers["peer.list"] = page(peer(EVE, announced="\x1b[2Jbob\n\u202e", tags=["Local"]))
+    assert "\\x1b[2Jbob\\n\\u202e" in cli("peers").out
+    assert "\x1b" not in cli("peers", "--json").out
+    assert "\u202e" not in cli("peers", "--json").out
+
+
 def test_no_peers(cli: Cli, node: Scripted) -> None:
-    node.answers["peer.list"] = PeerPage([], more=False)
+    node.answers["peer.list"] = page()
     assert cli("peers").out == "no peers\n"
     assert cli("peers", "--why").out == "no peers\n"
 
@@ -80,7 +93,7 @@ def test_the_other_verbs_pass_their_words_on(cli: Cli, node: Scripted) -> None:
         "peer.alias": Done(),
         "peer.block": Done(),
         "peer.unblock": Done(),
-        "peer.purge": Purged(BOB, 3),
+        "peer.purge": {"did": BOB, "notes": 3},
         "grant.add": Done(),
         "grant.remove": Done(),
     }
@@ -93,6 +106,7 @@ def test_the_other_verbs_pass_their_words_on(cli: Cli, node: Scripted) -> None:
         "block bob",
         "unblock bob",
         "purge bob",
+        "purge --strangers",
         "grant add tag:Friend notes --direction out --deny --count-per-day 5 --bytes-per-day 0 --for 7d",
         "grant remove bob notes",
     ):
@@ -107,6 +121,7 @@ def test_the_other_verbs_pass_their_words_on(cli: Cli, node: Scripted) -> None:
         ("peer.block", {"peer": "bob"}),
         ("peer.unblock", {"peer": "bob"}),
         ("peer.purge", {"peer": "bob"}),
+        ("peer.purge", {"strangers": True}),
         (
             "grant.add",
             {
@@ -121,6 +136,13 @@ def test_the_other_verbs_pass_their_words_on(cli: Cli, node: Scripted) -> None:
         ),
         ("grant.remove", {"subject": "bob", "kind": "notes", "direction": "in"}),
     ]
+
+
+def test_purge_takes_a_peer_or_all_strangers(cli: Cli, node: Scripted) -> None:
+    for words in (["purge"], ["purge", "bob", "--strangers"]):
+        done = cli(*words)
+        assert (done.code, "give a PEER, or --strangers" in done.err) == (2, True)
+    assert not node.asked
 
 
 def test_verify_prints_the_words_to_read_aloud(cli: Cli, node: Scripted) -> None:

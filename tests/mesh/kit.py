@@ -21,8 +21,10 @@ from hmp_node.mesh.events import (
     Dial,
     Effect,
     Event,
+    Found,
     FrameReceived,
     HandshakeReceived,
+    LookUp,
     Now,
     Opened,
     OutboxDue,
@@ -105,8 +107,12 @@ class Person:
         did = to if isinstance(to, str) else to.did
         return self.container("note", {"text": text}, (did,), now_us, network)
 
-    def receipt(self, to: Person | str, dids: Iterable[str], now_us: int = EPOCH_US) -> VerifiedContainer:
-        items = [{"did": did, "state": "delivered"} for did in dids]
+    def receipt(
+        self, to: Person | str, dids: Iterable[str | tuple[str, str]], now_us: int = EPOCH_US
+    ) -> VerifiedContainer:
+        """For each container its DID, or (DID, state) if that is not delivered."""
+        said = [(one, "delivered") if isinstance(one, str) else one for one in dids]
+        items = [{"did": did, "state": state} for did, state in said]
         head = {"chain_id": "c", "seq": 1, "chain_hash": "0" * 64}
         did = to if isinstance(to, str) else to.did
         return self.container("receipt", {"items": items, "log_head": head}, (did,), now_us)
@@ -155,7 +161,7 @@ class Bench:
         self._conns = itertools.count(1)
         self._asks = itertools.count(1)
         if self.started:
-            self.do(Started(self.me.announce(**self.announcement)))
+            self.do(Started((self.me.announce(**self.announcement),)))
 
     @property
     def now(self) -> Now:
@@ -238,6 +244,11 @@ class Bench:
         reads = [read for read in of(self.effects, Read) if isinstance(read.query, PeersToDial)]
         return self.do(RowsRead(reads[-1].id, rows))
 
+    def find(self, *addresses: str) -> list[Effect]:
+        """Let the search of the finders that was begun last end with these addresses."""
+        search = of(self.effects, LookUp)[-1]
+        return self.do(Found(search.id, search.did, addresses))
+
 
 def of(effects: Iterable[object], kind: type[E]) -> list[E]:
     """Only the effects of one kind."""
@@ -257,6 +268,11 @@ def performs(effects: Iterable[Effect], action: str) -> list[Perform]:
     return [perform for perform in of(effects, Perform) if perform.action == action]
 
 
+def delivered(container: VerifiedContainer, bringer: Person, arrival: str = "127.0.0.1") -> dict[str, object]:
+    """What an action is given with a container that this peer brought."""
+    return {"container": container, "arrival": arrival, "bringer": bringer.did}
+
+
 def closes(effects: Iterable[Effect]) -> dict[int, str]:
     return {close.conn: str(close.code) for close in of(effects, Close)}
 
@@ -269,8 +285,12 @@ def dials(effects: Iterable[Effect]) -> list[str]:
     return [dial.address for dial in of(effects, Dial)]
 
 
+def reads(effects: Iterable[Effect], query: type) -> list[Read]:
+    return [read for read in of(effects, Read) if isinstance(read.query, query)]
+
+
 def outbox_reads(effects: Iterable[Effect]) -> list[Read]:
-    return [read for read in of(effects, Read) if isinstance(read.query, OutboxDue)]
+    return reads(effects, OutboxDue)
 
 
 def secures(effects: Iterable[Effect]) -> list[Secure]:

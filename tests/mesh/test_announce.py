@@ -6,12 +6,14 @@ import pytest
 
 from hmp_node.errors import Denied, Deny, Failed, Failure, HmpError, Reject, Rejected
 from hmp_node.mesh.events import Closed, ContainersReceived, OutboxDue, Performed, RowsRead, Started
+from hmp_node.wire.container import VerifiedContainer
 from hmp_node.wire.frames import Bye, Ping, Pong, Refused
 from tests.mesh.kit import (
     EPOCH_US,
     Bench,
     Person,
     closes,
+    delivered,
     frames,
     outbox_reads,
     performs,
@@ -29,7 +31,7 @@ def test_a_peer_is_up_once_the_store_has_its_announcement() -> None:
     announcement = BOB.announce()
     effects = bench.receive(conn, announcement)
     (perform,) = performs(effects, "peer.announced")
-    assert (perform.actor, perform.argument) == (BOB.did, {"container": announcement, "arrival": "127.0.0.1"})
+    assert (perform.actor, perform.argument) == (BOB.did, delivered(announcement, BOB))
     assert not tells(effects, "peer.up")
     effects = bench.do(Performed(perform.id, None))
     assert tells(effects, "peer.up") == [{"did": BOB.did, "name": "bob", "address": "in:bob", "initiator": False}]
@@ -43,7 +45,7 @@ def test_what_follows_the_announcement_in_the_same_frame_is_taken_too() -> None:
     note = BOB.note(bench.me)
     effects = bench.receive(conn, BOB.announce(), note)
     (perform,) = performs(effects, "note.receive")
-    assert (perform.actor, perform.argument) == (BOB.did, note)
+    assert (perform.actor, perform.argument) == (BOB.did, delivered(note, BOB))
 
 
 @pytest.mark.parametrize("first", ["note", "nothing"])
@@ -174,7 +176,7 @@ def test_a_new_announcement_of_ours_goes_to_all_peers() -> None:
     bench = Bench()
     conns = {bench.connect(BOB), bench.connect(EVE)}
     newer = bench.me.announce(EPOCH_US + 5)
-    effects = bench.do(Started(newer))
+    effects = bench.do(Started((newer,)))
     assert {conn for conn in conns if sent(effects, conn) == [newer.to_mesh()]} == conns
 
 
@@ -192,8 +194,7 @@ def test_the_store_is_told_of_peers_that_come_and_go() -> None:
 def test_a_peer_that_refuses_our_announcement_is_left_with_its_reason(code: str) -> None:
     """Two nodes whose clocks disagree must say so, not time out."""
     bench = Bench()
-    ours = bench.mesh._announcement
-    assert ours is not None
+    (ours,) = bench.mesh._announcements
     conn, _ = bench.shake(BOB)
     bench.receive(conn, BOB.announce())
     assert closes(bench.frame(conn, Refused(ours.did, code, temporary=True))) == {conn: code}
@@ -204,8 +205,8 @@ def test_a_peer_that_refuses_our_announcement_is_left_with_its_reason(code: str)
 def test_a_peer_whose_disk_is_full_is_not_left_for_not_keeping_our_new_announcement() -> None:
     bench = Bench()
     conn = bench.connect(BOB)
-    assert bench.mesh._announcement is not None
-    assert bench.frame(conn, Refused(bench.mesh._announcement.did, "disk_full", temporary=True)) == []
+    (ours,) = bench.mesh._announcements
+    assert bench.frame(conn, Refused(ours.did, "disk_full", temporary=True)) == []
 
 
 def test_what_the_store_learns_from_a_new_announcement_may_let_more_go_out() -> None:
@@ -225,3 +226,59 @@ def test_goodbye_in_any_stage_forgets_the_connection() -> None:
     conn = bench.connect(BOB)
     effects = bench.frame(conn, Bye("superseded"))
     assert tells(effects, "peer.down") == [{"did": BOB.did, "code": "bye:superseded"}]
+
+
+# --- what we say of ourselves, by scope -----------------------------------------------------------------
+
+
+def scoped(bench: Bench) -> dict[str, VerifiedContainer]:
+    """Our announcements, narrowest first: one for this host, one for a LAN, one for everybody."""
+    return {
+        network: bench.me.container("peer_announce", {"name": f"me in {network or 'the world'}"}, network=network)
+        for network in ("localhost", "lan:192.0.2.0/24", "")
+    }
+
+
+@pytest.mark.parametrize(
+    ("arrival", "network"),
+    [
+        ("localhost", "localhost"),
+        ("192.0.2.7", "lan:192.0.2.0/24"),
+        ("198.51.100.7", ""),
+        ("global", ""),
+    ],
+)
+def test_a_peer_hears_the_narrowest_announcement_that_may_reach_it_and_the_one_for_everybody(
+    arrival: str, network: str
+) -> None:
+    bench = Bench(started=False)
+    ours = scoped(bench)
+    bench.do(Started(tuple(ours.values())))
+    conn, _ = bench.shake(BOB, arrival=arrival)
+    assert sent(bench.effects, conn) == list(dict.fromkeys((ours[network].to_mesh(), ours[""].to_mesh())))
+
+
+def test_a_new_announcement_goes_to_each_peer_in_the_scope_that_reaches_it() -> None:
+    bench = Bench()
+    conns = {arrival: bench.connect(Person(arrival), arrival=arrival) for arrival in ("localhost", "192.0.2.7")}
+    ours = scoped(bench)
+    effects = bench.do(Started(tuple(ours.values())))
+    assert sent(effects, conns["localhost"]) == [ours["localhost"].to_mesh(), ours[""].to_mesh()]
+    assert sent(effects, conns["192.0.2.7"]) == [ours["lan:192.0.2.0/24"].to_mesh(), ours[""].to_mesh()]
+
+
+def test_a_peer_that_refuses_any_of_our_announcements_is_left() -> None:
+    bench = Bench(started=False)
+    ours = scoped(bench)
+    bench.do(Started(tuple(ours.values())))
+    conn = bench.connect(BOB, arrival="192.0.2.7")
+    refusal = Refused(ours["lan:192.0.2.0/24"].did, "key_conflict", temporary=False)
+    assert closes(bench.frame(conn, refusal)) == {conn: "key_conflict"}
+
+
+def test_without_an_announcement_that_may_reach_a_peer_it_hears_none() -> None:
+    bench = Bench(started=False)
+    ours = scoped(bench)
+    bench.do(Started((ours["localhost"],)))
+    conn, _ = bench.shake(BOB, arrival="192.0.2.7")
+    assert not sent(bench.effects, conn)

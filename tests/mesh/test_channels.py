@@ -124,7 +124,7 @@ def test_events_of_unknown_connections_are_ignored() -> None:
 
 def footprint(bench: Bench) -> dict[str, int]:
     mesh = bench.mesh
-    dialler, intake, board = mesh._dialler, mesh._intake, mesh._board
+    dialler, intake, offers, board = mesh._dialler, mesh._intake, mesh._offers, mesh._board
     return {
         "links": mesh._peers.links,
         "young": len(mesh._peers._young),
@@ -136,8 +136,13 @@ def footprint(bench: Bench) -> dict[str, int]:
         "dials": len(dialler._dials),
         "asked": dialler._asked,
         "works": len(intake),
-        "dids": len(intake._dids),
+        "at work": len(intake._at_work),
+        "brought": len(intake._brought),
         "by_conn": len(intake._by_conn),
+        "offers": len(offers) + len(offers._of_conn),
+        "mailmen": len(mesh._post._mailmen),
+        "probes": len(mesh._probes._probes) + len(mesh._probes._conns),
+        "reach": len(mesh._reach._peers),
         "timers": len(board.timers),
         "reads": board.reading,
     }

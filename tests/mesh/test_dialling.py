@@ -1,22 +1,32 @@
-"""Whom to dial and when: rounds over addresses, back-off, caps, and no dial too many."""
+"""Whom to dial and when: rounds over addresses, back-off, searches, caps, and no dial too many."""
 
 from __future__ import annotations
 
+import random
+from itertools import pairwise
+
+import pytest
+
+from hmp_node.errors import HmpError
 from hmp_node.mesh.events import (
     Closed,
+    DialAsked,
     DialFailed,
     Effect,
+    Found,
+    LookUp,
     Opened,
     OutboxChanged,
     PeerForgotten,
     PeerStatus,
     PeersToDial,
+    PingAsked,
     Read,
     StatusAsked,
 )
 from hmp_node.mesh.settings import MeshSettings
 from hmp_node.wire.frames import Bye
-from tests.mesh.kit import Bench, Person, answers, closes, dials, of, performs, tells
+from tests.mesh.kit import Bench, Person, answers, closes, dials, of, performs, seeded, tells
 
 ALICE, BOB = Person("alice"), Person("bob")
 
@@ -247,18 +257,6 @@ def test_a_peer_no_longer_listed_is_dialled_no_more() -> None:
     assert bench.mesh._dialler._targets == {}
 
 
-def test_a_peer_listed_without_an_address_is_not_dialled() -> None:
-    bench = Bench()
-    assert dials(bench.list_peers((BOB.did,), (ALICE.did, "b:1"))) == ["b:1"]
-    fail(bench, "b:1", ALICE.did)
-    bench.wait(30)
-    bench.effects = [effect for effect in bench.effects if not dials([effect])]
-    bench.list_peers((ALICE.did,))
-    fail(bench, "b:1", ALICE.did)
-    assert dials(bench.wait(20)) == []
-    assert bench.mesh._dialler._targets == {}
-
-
 def test_a_new_address_ends_the_wait() -> None:
     bench = Bench()
     bench.list_peers((BOB.did, "a:1"))
@@ -318,3 +316,412 @@ def test_status_tells_what_becomes_of_each_peer() -> None:
     state = status(bench)
     assert (state.state, state.last_error) == ("waiting", "connection refused")
     assert state.next_dial is not None
+
+
+# --- searches -------------------------------------------------------------------------------------------
+
+
+def lookups(effects: list[Effect]) -> list[str]:
+    return [search.did for search in of(effects, LookUp)]
+
+
+def find(bench: Bench, *addresses: str, did: str = BOB.did) -> list[Effect]:
+    """Let the latest search for a peer end."""
+    search = [search for search in of(bench.effects, LookUp) if search.did == did][-1]
+    return bench.do(Found(search.id, did, addresses))
+
+
+def refusal(effects: list[Effect]) -> HmpError:
+    (answer,) = answers(effects)
+    assert isinstance(answer.value, HmpError)
+    return answer.value
+
+
+def test_a_peer_listed_without_an_address_is_looked_up_and_dialled_when_found() -> None:
+    bench = Bench()
+    effects = bench.list_peers((BOB.did,), (ALICE.did, "b:1"))
+    assert dials(effects) == ["b:1"]
+    assert lookups(effects) == [BOB.did]
+    assert status(bench).state == "looking"
+    assert dials(find(bench, "a:1")) == ["a:1"]
+    bench.connect(BOB, dialled="a:1", want=BOB.did)
+    assert status(bench).state == "connected"
+
+
+def test_a_round_in_which_every_address_failed_has_the_finders_look_meanwhile() -> None:
+    """hyperdht 210: a stale address must not keep two peers apart whom a finder could bring together."""
+    bench = Bench()
+    bench.list_peers((BOB.did, "a:1", "b:1"))
+    assert lookups(fail(bench, "a:1")) == [], "there is another address"
+    assert lookups(fail(bench, "b:1")) == [BOB.did]
+    assert status(bench).state == "waiting"
+    effects = find(bench, "a:1", "new:1", "b:1", "new:2")
+    assert dials(effects) == ["new:1"], "what has just failed is not tried again"
+    assert dials(fail(bench, "new:1")) == ["new:2"]
+    assert lookups(fail(bench, "new:2")) == [], "so soon after the last search"
+    bench.effects.clear()
+    while not dials(bench.effects):
+        bench.wait(0.1)
+    assert dials(bench.effects) == ["a:1"], "the next round takes all there are"
+    assert dials(fail(bench, "a:1")) == ["new:1"]
+
+
+def test_a_peer_nobody_finds_is_searched_for_less_and_less_often() -> None:
+    bench = Bench()
+    bench.list_peers((BOB.did,))
+    begun = [bench.mono]
+    find(bench)
+    while len(begun) < 9:
+        assert bench.mesh.wake_at is not None
+        effects = bench.wait(max(bench.mesh.wake_at - bench.mono, 0))
+        if polls(effects):
+            bench.list_peers((BOB.did,))
+        if lookups(effects):
+            begun.append(bench.mono)
+            find(bench)
+    gaps = [late - early for early, late in pairwise(begun)]
+    for gap, least in zip(gaps, (5, 10, 20, 40, 80, 160, 320, 640), strict=True):
+        assert least <= gap <= 1.1 * least + 0.001, gaps
+    assert len(set(gaps[4:])) == 4, "with jitter"
+
+
+def test_a_search_that_brought_something_new_makes_the_next_come_sooner() -> None:
+    bench = Bench()
+    bench.list_peers((BOB.did,))
+    for _ in range(5):
+        find(bench)
+        bench.effects = [effect for effect in bench.effects if not isinstance(effect, LookUp)]
+        while not lookups(bench.effects):
+            if polls(bench.wait(1)):
+                bench.list_peers((BOB.did,))
+    find(bench, "a:1")
+    fail(bench, "a:1")
+    begun = bench.mono
+    bench.effects.clear()
+    while not lookups(bench.effects):
+        effects = bench.wait(1)
+        if polls(effects):
+            bench.list_peers((BOB.did, "a:1"))
+        if dials(effects):
+            fail(bench, "a:1")
+    assert bench.mono - begun <= 125
+
+
+def test_searches_at_once_are_capped_and_the_others_take_their_turn() -> None:
+    bench = Bench(settings=MeshSettings(max_lookups=2))
+    people = [Person(f"p{n}").did for n in range(5)]
+    assert lookups(bench.list_peers(*((did,) for did in people))) == people[:2]
+    assert lookups(find(bench, did=people[0])) == [people[2]]
+    bench.wait(10)
+    bench.do(OutboxChanged((people[4],)))
+    bench.list_peers(*((did,) for did in people if did != people[3]))
+    assert lookups(find(bench, did=people[1])) == [people[4]], "whom nobody wants any more gives up its turn"
+
+
+def test_a_search_that_never_ends_gives_up_its_place() -> None:
+    bench = Bench(settings=MeshSettings(max_lookups=1))
+    effects = bench.list_peers((BOB.did,), (ALICE.did,))
+    assert lookups(effects) == [BOB.did]
+    assert lookups(bench.wait(19.9)) == []
+    assert lookups(bench.wait(0.2)) == [ALICE.did]
+    assert dials(find(bench, "a:1")) == [], "its word comes too late"
+    assert dials(find(bench, "b:1", did=ALICE.did)) == ["b:1"]
+
+
+def test_an_answer_nobody_asked_for_or_about_somebody_else_moves_nothing() -> None:
+    bench = Bench()
+    bench.list_peers((BOB.did,), (ALICE.did, "b:1"))
+    search = of(bench.effects, LookUp)[-1]
+    for event in (Found(search.id, ALICE.did, ("x:1",)), Found(10_000, BOB.did, ("x:1",)), Found(10_000, "did:x", ())):
+        assert bench.do(event) == []
+    assert dials(find(bench, "a:1")) == ["a:1"]
+    assert find(bench, "y:1") == [], "told twice"
+
+
+def test_who_told_us_to_stay_away_is_not_searched_for() -> None:
+    """yggdrasil 1141, with finders: we know where it is."""
+    bench = Bench()
+    bench.list_peers((BOB.did, "a:1"))
+    conn, _ = bench.shake(BOB, dialled="a:1", want=BOB.did)
+    bench.frame(conn, Bye("blocked"))
+    assert lookups(bench.effects) == []
+    bench = Bench()
+    bench.list_peers((BOB.did, "a:1"))
+    bench.shake(ALICE, dialled="a:1", want=BOB.did)
+    assert lookups(bench.effects) == [BOB.did], "an address that has gone to somebody else is another matter"
+
+
+def test_what_is_found_during_a_dial_is_tried_in_the_same_round() -> None:
+    bench = Bench()
+    bench.list_peers((BOB.did, "a:1"))
+    fail(bench, "a:1")
+    bench.effects = of(bench.effects, LookUp)
+    while not dials(bench.effects):
+        bench.wait(0.1)
+    assert dials(find(bench, "b:1")) == []
+    assert dials(fail(bench, "a:1")) == ["b:1"]
+
+
+def test_what_the_store_learns_meanwhile_ends_the_search_of_a_peer_without_address() -> None:
+    bench = Bench()
+    bench.list_peers((BOB.did,))
+    bench.wait(10)
+    bench.do(OutboxChanged((BOB.did,)))
+    assert dials(bench.list_peers((BOB.did, "a:1"))) == ["a:1"]
+    assert dials(find(bench, "a:1", "b:1")) == []
+    assert dials(fail(bench, "a:1")) == ["b:1"]
+
+
+def test_addresses_that_the_store_takes_back_are_not_dialled() -> None:
+    bench = Bench(settings=MeshSettings(max_dials=1))
+    bench.list_peers((ALICE.did, "b:1"), (BOB.did, "a:1"))
+    bench.wait(10)
+    bench.do(OutboxChanged((Person("new").did,)))
+    assert lookups(bench.list_peers((ALICE.did, "b:1"), (BOB.did,))) == []
+    effects = fail(bench, "b:1", ALICE.did)
+    assert dials(effects) == []
+    assert BOB.did in lookups(effects)
+
+
+def test_addresses_found_are_capped() -> None:
+    """js-libp2p 1804, with finders."""
+    bench = Bench()
+    bench.list_peers((BOB.did,))
+    find(bench, *(f"10.0.0.{n}:1" for n in range(10_000)))
+    target = bench.mesh._dialler._targets[BOB.did]
+    assert len(target.addresses) == 16
+    assert len(target.left) == 15
+
+
+def test_ten_thousand_peers_without_address_are_capped_too() -> None:
+    bench = Bench()
+    rows = [(f"did:hmp:p{n}",) for n in range(10_000)]
+    assert len(lookups(bench.list_peers(*rows))) == 8
+    dialler = bench.mesh._dialler
+    assert len(dialler._targets) == 1000
+    assert len(dialler._lookups._queue) == 992
+    bench.list_peers(*(rows[n] for n in range(9_000, 10_000)))
+    for _ in range(100):
+        bench.wait(30)
+        bench.list_peers(*(rows[n] for n in range(9_000, 10_000)))
+        assert len(dialler._targets) <= 1000
+        assert len(dialler._lookups._queue) <= 1000
+        assert len(dialler._lookups._searches) <= 1064
+        assert len(dialler._lookups._under_way) <= 8
+
+
+def test_an_attempt_whose_every_address_failed_ends_only_when_the_finders_had_their_say() -> None:
+    bench = Bench()
+    bench.do(DialAsked(1, ("a:1",), BOB.did))
+    effects = fail(bench, "a:1", reason="refused: nothing listens there")
+    assert lookups(effects) == [BOB.did]
+    assert answers(effects) == []
+    assert status(bench).state == "looking"
+    effects = find(bench, "a:1")
+    error = refusal(effects)
+    assert error.code == "peer_unreachable"
+    assert "a:1: refused: nothing listens there" in error.message
+    assert bench.mesh._dialler._targets == {}
+    assert bench.mesh._dialler._asked == 0
+
+
+def test_a_question_is_met_at_an_address_that_was_found() -> None:
+    bench = Bench()
+    bench.do(DialAsked(1, ("a:1",), BOB.did))
+    fail(bench, "a:1")
+    assert dials(find(bench, "a:1", "b:1")) == ["b:1"]
+    bench.connect(BOB, dialled="b:1", want=BOB.did)
+    (answer,) = answers(bench.effects)
+    assert answer.value == (BOB.did, "bob", "b:1")
+
+
+def test_a_question_about_a_peer_with_no_address_waits_for_the_finders() -> None:
+    bench = Bench()
+    assert lookups(bench.do(PingAsked(1, BOB.did, ()))) == [BOB.did]
+    assert "no address is known" in refusal(find(bench)).message
+    error = refusal(bench.do(PingAsked(2, BOB.did, ())))
+    assert "no address is known" in error.message, "the same a moment later is answered by what is known"
+    bench.wait(5)
+    assert lookups(bench.do(PingAsked(3, BOB.did, ()))) == [BOB.did]
+    bench.wait(20.1)
+    assert [answer.id for answer in answers(bench.effects)] == [1, 2, 3], "finders that say nothing end it too"
+
+
+def test_a_question_asks_the_finders_once_whatever_they_say() -> None:
+    """Finders in bad hands could else keep a question, and its place, for ever."""
+    bench = Bench()
+    bench.do(DialAsked(1, (), BOB.did))
+    assert dials(find(bench, *(f"10.0.0.{n}:1" for n in range(16)))) == ["10.0.0.0:1"]
+    effects = bench.wait(16 * 15.1)
+    assert lookups(effects) == []
+    assert refusal(effects).code == "peer_unreachable"
+
+
+def test_the_next_question_about_a_listed_peer_asks_the_finders_again() -> None:
+    bench = Bench()
+    bench.list_peers((BOB.did, "a:1"))
+    bench.do(DialAsked(1, ("a:1",), BOB.did))
+    fail(bench, "a:1")
+    assert refusal(find(bench)).code == "peer_unreachable"
+    assert dials(bench.wait(6)) == ["a:1"]
+    bench.do(DialAsked(2, ("a:1",), BOB.did))
+    assert lookups(fail(bench, "a:1")) == [BOB.did]
+
+
+def test_a_search_needs_no_place_of_a_dial() -> None:
+    bench = Bench(settings=MeshSettings(max_dials=1))
+    effects = bench.list_peers((ALICE.did, "b:1"), (BOB.did,))
+    assert dials(effects) == ["b:1"]
+    assert lookups(effects) == [BOB.did]
+
+
+def test_finders_that_never_say_anything_are_asked_less_and_less_often_too() -> None:
+    bench = Bench()
+    bench.list_peers((BOB.did,))
+    begun = [bench.mono]
+    while len(begun) < 7:
+        if polls(bench.wait(1)):
+            bench.list_peers((BOB.did,))
+        if len(lookups(bench.effects)) > len(begun):
+            begun.append(bench.mono)
+    gaps = [late - early for early, late in pairwise(begun)]
+    assert all(20 <= gap <= 25 for gap in gaps[:3]), "not before the last search is given up"
+    assert gaps[3:] == [pytest.approx(least * 1.05, rel=0.06) for least in (40, 80, 160)]
+
+
+def test_questions_are_searched_for_on_top_of_the_others_and_at_once() -> None:
+    bench = Bench(settings=MeshSettings(max_lookups=1, max_asks=2))
+    first, second, third = (Person(f"p{n}").did for n in range(3))
+    assert lookups(bench.list_peers((first,), (second,), (third,))) == [first]
+    assert lookups(bench.do(DialAsked(1, (), third))) == [third], "its turn had not come"
+    assert lookups(bench.do(DialAsked(2, (), second))) == [second]
+    assert refusal(bench.do(DialAsked(3, (), ALICE.did))).code == "busy"
+    for did in (first, second, third):
+        assert lookups(find(bench, did=did)) == []
+    assert sorted(answer.id for answer in answers(bench.effects)) == [1, 2, 3]
+
+
+def test_a_peer_that_comes_by_itself_while_it_is_looked_for_answers_the_question() -> None:
+    bench = Bench()
+    bench.do(DialAsked(1, (), BOB.did))
+    bench.connect(BOB)
+    (answer,) = answers(bench.effects)
+    assert answer.value == (BOB.did, "bob", "in:bob")
+    assert find(bench, "a:1") == []
+    assert bench.mesh._dialler._targets == {}
+
+
+def test_a_peer_that_is_forgotten_while_it_is_looked_for_is_not_dialled() -> None:
+    bench = Bench()
+    bench.list_peers((BOB.did,))
+    bench.do(DialAsked(1, (), BOB.did))
+    assert "blocked or purged" in refusal(bench.do(PeerForgotten(BOB.did))).message
+    assert dials(find(bench, "a:1")) == []
+    assert bench.mesh._dialler._targets == {}
+
+
+def test_with_every_seed_dead_they_are_tried_for_ever_and_peers_we_know_suffice() -> None:
+    """syncthing 2800: servers of one kind are down; cached peers still lead into the mesh."""
+    bench = Bench(settings=MeshSettings(ping_after=1e6, lost_after=1e7))
+    seeds = [Person(f"seed{n}") for n in range(4)]
+    rows = [*((seed.did, f"dead{n}:1") for n, seed in enumerate(seeds)), (BOB.did, "cached:1")]
+    assert dials(bench.list_peers(*rows)) == [address for _, address in rows]
+    bench.connect(BOB, dialled="cached:1", want=BOB.did)
+    tried = [0] * 4
+    begun = bench.mono
+    while bench.mono - begun < 3600:
+        assert bench.mesh.wake_at is not None
+        effects = bench.wait(max(bench.mesh.wake_at - bench.mono, 0))
+        if polls(effects):
+            effects += bench.list_peers(*rows)
+        for address in dials(effects):
+            tried[int(address[4])] += 1
+    assert status(bench).state == "connected"
+    # A dial that is never answered takes 15 s, the pause after it 0 to 60 s.
+    for count in tried:
+        assert 3600 / 75 < count <= 3600 / 15, tried
+
+
+class Plan:
+    """A dialler in the hands of chance: what stays true whatever happens, and in whatever order."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.bench = Bench(settings=MeshSettings(max_dials=2, max_lookups=2, max_targets=6, max_asks=4))
+        self.people = [Person(f"p{n}") for n in range(8)]
+        self.asked = 0
+
+    def step(self) -> None:
+        chance, bench = self.chance, self.bench
+        person = chance.choice(self.people)
+        some = tuple(f"{person.name}-{chance.randrange(6)}:1" for _ in range(chance.randrange(4)))
+        match chance.randrange(9):
+            case 0:
+                rows = [(p.did, *(f"{p.name}-{n}:1" for n in range(chance.randrange(3)))) for p in self.people]
+                if any(isinstance(read.query, PeersToDial) for read in of(bench.effects, Read)):
+                    bench.list_peers(*chance.sample(rows, chance.randrange(len(rows))))
+            case 1 | 2:
+                pending = [(a, w) for a, w in bench.mesh._dialler._dials]
+                if pending:
+                    fail(bench, *chance.choice(sorted(pending, key=str)), reason=chance.choice(["no", "bye:blocked"]))
+            case 3 | 4:
+                if searches := of(bench.effects, LookUp):
+                    search = chance.choice(searches[-4:])
+                    bench.do(Found(search.id, search.did, some))
+            case 5:
+                self.asked += 1
+                bench.do(DialAsked(self.asked, some, chance.choice([person.did, None])))
+            case 6:
+                bench.do(PeerForgotten(person.did))
+            case 7:
+                if bench.mesh._peers.is_up(person.did):
+                    conn = bench.mesh._peers.peer(person.did).newest.conn  # type: ignore[union-attr]
+                    bench.do(Closed(conn, "lost"))
+                else:
+                    bench.connect(person)
+            case _:
+                bench.wait(chance.choice([0.1, 5, 20, 70]))
+
+    def check(self) -> None:
+        dialler = self.bench.mesh._dialler
+        # Every question is answered once or waits.
+        waiting = [ask.id for target in dialler._targets.values() for ask in target.asks]
+        told = [answer.id for answer in answers(self.bench.effects)]
+        assert sorted(waiting + told) == list(range(1, self.asked + 1))
+        assert dialler._asked == len(waiting) <= 4
+        # A target that is neither connected nor at rest is woken, dialled or in the queue.
+        timers = self.bench.mesh._board.timers._at
+        for key, target in dialler._targets.items():
+            held = ("target", key) in timers
+            if target.state.name in ("WAITING", "LOOKING"):
+                assert held, (key, target)
+            elif target.state.name == "QUEUED":
+                assert key in dialler._queue
+            elif target.state.name == "IDLE":
+                assert target.want is not None
+                assert self.bench.mesh._peers.is_up(target.want)
+            elif not held:
+                assert any(link.target == key for link in self.bench.mesh._peers._links.values())
+        # Places: what is not in use is free.
+        assert dialler._active == {k for k, t in dialler._targets.items() if t.state.name == "DIALLING"}
+        assert len(dialler._lookups._under_way) <= 2 + 4
+        assert set(dialler._lookups._under_way.values()) == {
+            did for did, search in dialler._lookups._searches.items() if search.id
+        }
+        assert list(dialler._lookups._queue) == [
+            did for did in dialler._lookups._queue if dialler._lookups._searches[did].queued
+        ]
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [range(60), pytest.param(range(60, 500), marks=pytest.mark.slow)],
+    ids=str,
+)
+def test_whatever_happens_no_question_no_target_and_no_place_is_lost(seeds: range) -> None:
+    for seed in seeds:
+        with seeded(seed):
+            plan = Plan(seed)
+            for _ in range(200):
+                plan.step()
+                plan.check()

@@ -154,7 +154,7 @@ def test_a_finished_handshake_makes_the_connection_secure_and_announces_us(diall
     assert effects.index(secure) < len(effects) - 1, "our announcement follows at once"
     (frame,) = frames(effects, conn)
     assert isinstance(frame, Containers)
-    assert frame.items == (bench.mesh._announcement.to_mesh(),)  # type: ignore[union-attr]
+    assert frame.items == (bench.mesh._announcements[0].to_mesh(),)
     assert not tells(effects, "peer.up")
     assert not performs(effects, "peer.announced")
 

@@ -39,7 +39,8 @@ def test_several_addresses_are_tried_and_each_reason_told() -> None:
     bench.do(DialAsked(1, ("a:1", "b:1", "c:1"), BOB.did))
     bench.do(DialFailed("a:1", BOB.did, "connection refused"))
     bench.shake(ALICE, dialled="b:1", want=BOB.did)
-    told = error(bench.do(DialFailed("c:1", BOB.did, "no route")))
+    assert not answers(bench.do(DialFailed("c:1", BOB.did, "no route"))), "the finders are asked first"
+    told = error(bench.find())
     assert told.code == "peer_unreachable"
     for reason in ("a:1: connection refused", "b:1: wrong_peer", "c:1: no route"):
         assert reason in told.message
@@ -72,7 +73,8 @@ def test_a_question_ends_the_wait_of_a_back_off_and_needs_no_free_place() -> Non
     assert dials(bench.effects) == ["a:1", "b:1"]
     assert dials(bench.do(DialAsked(1, ("z:1",), BOB.did))) == ["z:1"]
     assert dials(bench.do(DialFailed("z:1", BOB.did, "no"))) == ["a:1"]
-    error(bench.do(DialFailed("a:1", BOB.did, "no")))
+    bench.do(DialFailed("a:1", BOB.did, "no"))
+    error(bench.find())
     assert bench.mesh._dialler._targets[BOB.did].listed
 
 
@@ -100,7 +102,8 @@ def test_the_same_addresses_asked_twice_are_dialled_once() -> None:
 
 def test_no_address_is_an_answer() -> None:
     bench = Bench()
-    assert "no address" in error(bench.do(DialAsked(1, (), BOB.did))).message
+    assert not answers(bench.do(DialAsked(1, (), BOB.did)))
+    assert "no address" in error(bench.find()).message
     assert "no address" in error(bench.do(DialAsked(2, (), None))).message
     assert bench.mesh._dialler._targets == {}
 

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from hmp_node.mesh.events import DialFailed
-from hmp_node.net.dialler import Dialler, DialRefused, _CarefulResolver
+from hmp_node.net.dialler import CarefulResolver, Dialler, DialRefused
 from hmp_node.net.settings import NetSettings
 from hmp_node.net.transport import Transport
 from tests.net.world import NETWORK, clock, until
@@ -23,7 +23,7 @@ SETTINGS = NetSettings(connect_timeout=5.0)
 
 async def reason(address: str, settings: NetSettings = SETTINGS) -> str:
     """The reason of a dial that must fail."""
-    dialler = Dialler(settings, OURS)
+    dialler = Dialler(settings, OURS, lambda _host: True)
     try:
         with pytest.raises(DialRefused) as caught:
             await dialler.open(address)
@@ -87,16 +87,20 @@ async def test_what_is_no_address() -> None:
 
 
 async def test_a_name_never_leads_where_no_dial_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    resolver = _CarefulResolver()
+    resolver = CarefulResolver(lambda host: host == "mine.example")
 
     async def resolve(host: str, port: int = 0, family: int = 0) -> list[dict[str, object]]:
-        found = {"bad.example": ["169.254.169.254", "0.0.0.0"], "mixed.example": ["169.254.169.254", "192.0.2.1"]}
+        found = {"bad.example": ["169.254.169.254", "0.0.0.0"], "mixed.example": ["169.254.169.254", "9.9.9.9"]}
+        found |= {"mine.example": ["10.0.0.1"], "theirs.example": ["10.0.0.1", "127.0.0.1", "::1", "fd00::1"]}
         return [{"hostname": host, "host": ip, "port": port, "family": 2, "proto": 0, "flags": 0} for ip in found[host]]
 
     monkeypatch.setattr(resolver._system, "resolve", resolve)
     with pytest.raises(OSError, match="no address"):
         await resolver.resolve("bad.example")
-    assert [item["host"] for item in await resolver.resolve("mixed.example")] == ["192.0.2.1"]
+    assert [item["host"] for item in await resolver.resolve("mixed.example")] == ["9.9.9.9"]
+    assert [item["host"] for item in await resolver.resolve("mine.example")] == ["10.0.0.1"]
+    with pytest.raises(OSError, match="no address"):  # a stranger's name leads into no network of ours
+        await resolver.resolve("theirs.example")
     await resolver.close()
 
 

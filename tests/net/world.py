@@ -64,10 +64,10 @@ class Static:
 
 
 class Keys:
-    """An identity made from one byte."""
+    """An identity made from a number."""
 
     def __init__(self, number: int) -> None:
-        seed = bytes([number]) * 32
+        seed = bytes([number]) * 32 if number < 256 else number.to_bytes(4, "big") * 8
         self._key = nacl.signing.SigningKey(seed)
         self.public_key = bytes(self._key.verify_key)
         self.did = agent_did(self.public_key)
@@ -152,7 +152,7 @@ class Node:
         """Listen, on a port of 127.0.0.1 unless told otherwise, and run."""
         await self.transport.start(listen or (("127.0.0.1", 0),))
         self._run = asyncio.create_task(self.driver.run())
-        self.driver.post(Started(self.keys.announcement()))
+        self.driver.post(Started((self.keys.announcement(),)))
 
     async def stop(self) -> None:
         """Bye to everyone, and everything ended."""
@@ -201,14 +201,12 @@ class Node:
     async def perform(self, actor: str, action: str, argument: object) -> object:
         """The actions of a very small store."""
         self.performed.append((actor, action))
+        assert isinstance(argument, dict)
         if action == "note.receive":
-            assert isinstance(argument, VerifiedContainer)
-            await self._receive(argument)
+            await self._receive(argument["container"])
         elif action == "receipt.receive":
-            assert isinstance(argument, VerifiedContainer)
-            self._receipt(argument)
+            self._receipt(argument["container"])
         elif action == "outbox.failed":
-            assert isinstance(argument, dict)
             self.failed.append(argument)
             self.delivered.add(argument["container_did"])
         return None

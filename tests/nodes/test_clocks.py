@@ -15,6 +15,7 @@ from hmp_node.actions.context import now_us
 from hmp_node.errors import Failed
 
 HOUR_US = 3_600_000_000
+ALONE = {"HMP_LAN__ENABLED": "false", "HMP_DHT__MODE": "off"}
 
 
 async def until(what: str, true: Callable[[], Any], seconds: float = 20) -> None:
@@ -30,7 +31,7 @@ def opened(home: Path) -> Any:
         home,
         listen=["127.0.0.1:0"],
         api="127.0.0.1:0",
-        environment={"HMP_MAIL__RETRY_S": "0.5", "HMP_MESH__RESCAN": "1"},
+        environment=ALONE | {"HMP_MAIL__RETRY_S": "0.5", "HMP_MESH__RESCAN": "1"},
     )
 
 

@@ -94,7 +94,7 @@ class Pair:
         }
         self.closed: list[set[int]] = [set(), set()]
         for side in (0, 1):
-            self.give(side, Started(self.announcements[side]))
+            self.give(side, Started((self.announcements[side],)))
         for conn, dialler in ((1, 0), (2, 1)):
             self.give(dialler, Opened(conn, True, "a", "127.0.0.1", PAIR[1 - dialler].did))
             self.queues[1 - dialler, conn].insert(0, Opened(conn, False, "b", "127.0.0.1"))

@@ -12,9 +12,9 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from hmp_node.errors import Failed, Failure, HmpError, Reject, Rejected
+from hmp_node.errors import Failed, Failure, HmpError
 from hmp_node.mesh.events import (
     Answer,
     Close,
@@ -24,18 +24,21 @@ from hmp_node.mesh.events import (
     DialFailed,
     Effect,
     Event,
+    Found,
     FrameReceived,
     HandshakeReceived,
+    LookUp,
+    MailmenChanged,
+    Mine,
+    Mined,
     Now,
     Opened,
     OutboxChanged,
-    OutboxDue,
-    PeersToDial,
     Perform,
     Performed,
+    Query,
     Read,
     ReceiptsMade,
-    ReceiptsStored,
     RowsRead,
     Secure,
     Send,
@@ -50,9 +53,9 @@ from hmp_node.wire.container import VerifiedContainer, check_scope, parse_mesh, 
 from hmp_node.wire.frames import Bye, Channel, Containers, Frame
 from hmp_node.wire.limits import Limits
 from tests.mesh.kit import EPOCH_US, NETWORK, Person, ephemerals
+from tests.sim.store import Row, Store
 
 LIMITS = Limits()
-OPEN = ("queued", "sent")
 
 
 @dataclass
@@ -64,50 +67,12 @@ class Weather:
     duplicate: float = 0.0  # a frame of containers is handed over twice
     busy: float = 0.0  # an action fails for now
     deaf_dial: float = 0.0  # a dial that is never answered
+    lookup: tuple[float, float] = (0.05, 1.0)  # until all finders have had their say
     skew: float = 0.0  # seconds a node's wall clock may be off
     ways: tuple[str, ...] = ("127.0.0.1",)  # where the other end of a connection may be, as scopes see it
 
 
 CALM = Weather()
-
-
-@dataclass
-class Row:
-    """One outbox row."""
-
-    id: int
-    recipient: str
-    note: VerifiedContainer
-    state: str = "queued"
-    attempts: int = 0
-    reason: str = ""
-
-
-@dataclass
-class Store:
-    """What a node has on disk: it outlives the mesh. Dedupes by DID, keeps receipts, gives rows when asked."""
-
-    outbox: dict[int, Row] = field(default_factory=dict)
-    seen: set[str] = field(default_factory=set)
-    inbox: list[tuple[str, int]] = field(default_factory=list)  # (sender, its number), in order of arrival
-    receipts: dict[str, VerifiedContainer] = field(default_factory=dict)  # by the note they are for
-    contacts: dict[str, list[str]] = field(default_factory=dict)  # DID -> addresses
-    friends: list[str] = field(default_factory=list)  # to be connected always
-    failures: int = 0
-
-    def due(self, query: OutboxDue) -> tuple[tuple[object, ...], ...]:
-        rows = [
-            row
-            for row in self.outbox.values()
-            if row.recipient == query.recipient and row.state in OPEN and row.id > query.after
-        ]
-        rows.sort(key=lambda row: row.id)
-        return tuple((row.id, row.note.did, row.note.to_mesh(), row.note.network) for row in rows[: query.limit])
-
-    def peers(self) -> tuple[tuple[object, ...], ...]:
-        wanted = dict.fromkeys(self.friends)
-        wanted.update(dict.fromkeys(row.recipient for row in self.outbox.values() if row.state in OPEN))
-        return tuple((did, *self.contacts[did]) for did in wanted if did in self.contacts)
 
 
 class Wire:
@@ -132,7 +97,7 @@ class Node:
     def __init__(self, world: World, person: Person) -> None:
         self.world = world
         self.person = person
-        self.store = Store()
+        self.store = Store(person.did, lambda: world.time, world.settings.relay_after)
         self.life = 0  # counts restarts; what belongs to an earlier life is ignored
         self.up = True
         self.offset = world.chance.uniform(0, 1e6)  # of its monotonic clock
@@ -173,7 +138,14 @@ class Node:
         self.conns = itertools.count(1)
         self.commits: list[tuple[int, Perform]] = []
         self.ticking: float | None = None
-        self.world.soon(0, lambda: self.hear(Started(self.person.announce(self.wall_us()))), self)
+
+        def begin() -> None:
+            roles = ["mailman"] if self.store.serving else []
+            said = self.person.announce(self.wall_us(), roles=roles, mailman=list(self.store.own))
+            self.hear(MailmenChanged(self.store.own, self.store.serving))
+            self.hear(Started((said,)))
+
+        self.world.soon(0, begin, self)
 
     def restart(self, downtime: float) -> None:
         """Lose everything but the store."""
@@ -194,7 +166,9 @@ class Node:
         effects = self.mesh.handle(event, self.now())
         for effect in effects:
             self.carry_out(effect)
-        self.world.check(self)
+        self.world.handled += 1
+        if self.world.handled % self.world.checked_every == 0:
+            self.world.check(self)
         self.tick()
 
     def tick(self) -> None:
@@ -223,12 +197,16 @@ class Node:
                 self.put(conn, self.channels[conn], frame)
             case Close(conn, code):
                 self.close(conn, str(code))
-            case Dial(address, want):
+            case Dial(address, want, 0):
                 world.dial(self, address, want)
             case Read(number, query):
                 self.read(number, query)
             case Perform():
                 self.commit(effect)
+            case LookUp(number, did):
+                world.soon(world.lookup_delay(), lambda: self.hear(Found(number, did, world.find(self, did))), self)
+            case Mine(number, _, _):
+                world.soon(world.draw((0.1, 1.0)), lambda: self.hear(Mined(number, number)), self)
             case Answer(number, value):
                 self.answers[number] = value
             case Tell(topic, _):
@@ -248,7 +226,7 @@ class Node:
         if not isinstance(frame, Containers):
             self.hear(FrameReceived(conn, frame))
             return
-        verified = tuple(verify(parse_mesh(item, LIMITS), now_us=self.wall_us(), limits=LIMITS) for item in frame.items)
+        verified = tuple(self.world.verify(item, self.wall_us()) for item in frame.items)
         for container in verified:
             if container.cls == "note":  # whatever the receiver would make of it: it must not even be sent
                 check_scope(container.network, self.wires[conn].way)
@@ -275,24 +253,39 @@ class Node:
 
     def send(self, to: Node, text: str = "", network: str = "") -> Row:
         """Accept a note for another node: on disk, then told to the mesh."""
-        number = sum(row.recipient == to.did for row in self.store.outbox.values())
-        note = self.person.container(
-            "note", {"text": f"{number} {text}"}, (to.did,), self.wall_us() if self.up else EPOCH_US, network
-        )
-        row = Row(len(self.store.outbox) + 1, to.did, note)
+        number = self._numbers_to(to)
+        note = self.person.container("note", {"text": f"{number} {text}"}, (to.did,), self._stamp(), network)
+        return self._accept(note, to)
+
+    def send_all(self, *to: Node) -> list[Row]:
+        """Accept one note for several nodes."""
+        numbers = {node.did: self._numbers_to(node) for node in to}
+        payload = {"text": "to all", "numbers": numbers}
+        note = self.person.container("note", payload, tuple(numbers), self._stamp())
+        return [self._accept(note, node) for node in to]
+
+    def _numbers_to(self, to: Node) -> int:
+        return sum(row.recipient == to.did for row in self.store.outbox.values())
+
+    def _stamp(self) -> int:
+        return self.wall_us() if self.up else EPOCH_US
+
+    def _accept(self, note: VerifiedContainer, to: Node) -> Row:
+        row = Row(len(self.store.outbox) + 1, to.did, note, self.world.time)
         self.store.outbox[row.id] = row
         if self.up:
             self.world.soon(self.world.draw(CALM.commit), lambda: self.hear(OutboxChanged((to.did,))), self)
         return row
 
-    def read(self, number: int, query: OutboxDue | PeersToDial) -> None:
-        def rows() -> tuple[tuple[object, ...], ...]:
-            return self.store.due(query) if isinstance(query, OutboxDue) else self.store.peers()
-
+    def read(self, number: int, query: Query) -> None:
         # A snapshot from before or after whatever commits meanwhile.
-        early = rows() if self.world.chance.random() < 0.5 else None
+        early = self.store.answer(query) if self.world.chance.random() < 0.5 else None
         delay = self.world.draw(self.world.weather.commit)
-        self.world.soon(delay, lambda: self.hear(RowsRead(number, early if early is not None else rows())), self)
+
+        def answer() -> None:
+            self.hear(RowsRead(number, early if early is not None else self.store.answer(query)))
+
+        self.world.soon(delay, answer, self)
 
     def commit(self, perform: Perform) -> None:
         """Queue an action; a group is committed at once, and spoken of afterwards."""
@@ -303,13 +296,13 @@ class Node:
         def run() -> None:
             works, self.commits = self.commits, []
             events: list[Event] = []
-            fresh: dict[str, list[str]] = {}
+            due: dict[str, list[tuple[str, str]]] = {}
             for number, work in works:
-                error = self.perform(work, events, fresh)
-                events.append(Performed(number, error))
-            for to, dids in fresh.items():
-                receipt = self.person.receipt(to, dids, self.wall_us())
-                self.store.receipts.update(dict.fromkeys(dids, receipt))
+                error, result = self.perform(work, events, due)
+                events.append(Performed(number, error, result))
+            for to, items in due.items():
+                receipt = self.person.receipt(to, items, self.wall_us())
+                self.store.receipts.update({did: receipt for did, state in items if state == "delivered"})
                 events.insert(0, ReceiptsMade(to, receipt))
             # A node may die between its commit and its first word about it.
             self.world.soon(self.world.draw((0, 0.002)), lambda: self.speak(events), self)
@@ -320,62 +313,13 @@ class Node:
         for event in events:
             self.hear(event)
 
-    def perform(self, work: Perform, events: list[Event], fresh: dict[str, list[str]]) -> HmpError | None:
-        store = self.store
+    def perform(
+        self, work: Perform, events: list[Event], due: dict[str, list[tuple[str, str]]]
+    ) -> tuple[HmpError | None, object]:
         if work.actor != "system" and self.world.chance.random() < self.world.weather.busy:
-            store.failures += 1
-            return Failed(Failure.BUSY, "busy")
-        argument = work.argument
-        if work.action == "outbox.sent":
-            assert isinstance(argument, dict)
-            for row in argument["ids"]:
-                store.outbox[row].attempts += 1
-                if store.outbox[row].state == "queued":
-                    store.outbox[row].state = "sent"
-        elif work.action == "outbox.withheld":
-            assert isinstance(argument, dict)
-            for number in argument["ids"]:
-                store.outbox[number].reason = argument["reason"]
-        elif work.action == "outbox.failed":
-            assert isinstance(argument, dict)
-            for row in store.outbox.values():
-                if row.note.did == argument["container_did"] and row.state in OPEN:
-                    row.state, row.reason = "failed", argument["reason"]
-        elif work.action == "note.receive":
-            assert isinstance(argument, VerifiedContainer)
-            return self.take_note(work.actor, argument, events, fresh)
-        elif work.action == "receipt.receive":
-            assert isinstance(argument, VerifiedContainer)
-            self.take_receipt(work.actor, argument, events)
-        return None
-
-    def take_note(
-        self, author: str, note: VerifiedContainer, events: list[Event], fresh: dict[str, list[str]]
-    ) -> HmpError | None:
-        store = self.store
-        assert note.sender == author
-        if self.did not in note.recipients:
-            return Rejected(Reject.NOT_RECIPIENT, "not for us")
-        if note.did in store.seen:
-            if note.did in store.receipts:
-                events.append(ReceiptsMade(author, store.receipts[note.did]))
-            return None
-        assert isinstance(note.payload, dict)
-        store.seen.add(note.did)
-        store.inbox.append((author, int(note.payload["text"].split()[0])))
-        fresh.setdefault(author, []).append(note.did)
-        return None
-
-    def take_receipt(self, by: str, receipt: VerifiedContainer, events: list[Event]) -> None:
-        assert isinstance(receipt.payload, dict)
-        dids = {item["did"] for item in receipt.payload["items"]}
-        closed = []
-        for row in self.store.outbox.values():
-            if row.recipient == by and row.note.did in dids and row.state in (*OPEN, "failed"):
-                assert row.note.did in self.world.by_did[by].store.seen, "a receipt for what is not stored"
-                row.state = "delivered"
-                closed.append(row.note.did)
-        events.append(ReceiptsStored(by, tuple(closed)))
+            self.store.failures += 1
+            return Failed(Failure.BUSY, "busy"), None
+        return self.store.perform(work.actor, work.action, work.argument, events, due)
 
 
 class World:
@@ -389,7 +333,10 @@ class World:
         self.time = 0.0
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
-        self.apart: set[frozenset[str]] = set()  # pairs of DIDs that cannot reach each other
+        self.sides: dict[str, int] = {}  # DID -> part of a split network; between parts nothing passes
+        self.checked_every = 1  # events
+        self.handled = 0  # events
+        self.hidden: set[str] = set()  # DIDs that nobody can dial
         self.nodes = [Node(self, Person(f"n{seed}-{n}")) for n in range(names)]
         self.by_did = {node.did: node for node in self.nodes}
         self.by_address = {node.address: node for node in self.nodes}
@@ -439,9 +386,35 @@ class World:
         node.store.contacts[other.did] = addresses
         if friend:
             node.store.friends.append(other.did)
+        node.store.mailmen[other.did] = other.store.own
+        for did in other.store.own:
+            node.store.contacts.setdefault(did, [self.by_did[did].address])
+
+    def use(self, node: Node, *mailmen: Node) -> None:
+        """Have a node use these mailmen; to be said before others are introduced to it."""
+        node.store.own = tuple(mailman.did for mailman in mailmen)
+        for mailman in mailmen:
+            mailman.store.serving = True
+            mailman.store.mailmen[node.did] = node.store.own
+            node.store.contacts[mailman.did] = [mailman.address]
+
+    def verify(self, raw: bytes, now_us: int) -> VerifiedContainer:
+        """Judge a container as a node does whose clock says ``now_us``."""
+        return verify(parse_mesh(raw, LIMITS), now_us=now_us, limits=LIMITS)
+
+    def lookup_delay(self) -> float:
+        """Until all finders of a node have had their say."""
+        return self.draw(self.weather.lookup)
+
+    def find(self, node: Node, did: str) -> tuple[str, ...]:
+        """What the finders of a node know."""
+        return tuple(node.store.contacts.get(did, ()))
 
     def reach(self, node: Node, other: Node) -> bool:
-        return other.up and frozenset((node.did, other.did)) not in self.apart
+        return other.up and other.did not in self.hidden and not self.is_apart(node, other)
+
+    def is_apart(self, node: Node, other: Node) -> bool:
+        return bool(self.sides) and self.sides[node.did] != self.sides[other.did]
 
     def dial(self, node: Node, address: str, want: str | None) -> None:
         if self.chance.random() < self.weather.deaf_dial:
@@ -486,18 +459,13 @@ class World:
 
     def part(self, groups: list[set[str]]) -> None:
         """Split the network: between groups nothing passes and nothing is reached."""
-        self.apart = {
-            frozenset((a.did, b.did))
-            for a in self.nodes
-            for b in self.nodes
-            if a is not b and not any(a.did in group and b.did in group for group in groups)
-        }
+        self.sides = {did: n for n, group in enumerate(groups) for did in group}
         for wire in self.all_wires():
-            if frozenset((wire.ends[0][0].did, wire.ends[1][0].did)) in self.apart:
+            if self.is_apart(wire.ends[0][0], wire.ends[1][0]):
                 self.cut(wire)
 
     def heal(self) -> None:
-        self.apart = set()
+        self.sides = {}
 
     def all_wires(self) -> list[Wire]:
         return list({id(wire): wire for node in self.nodes for wire in node.wires.values()}.values())

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +235,33 @@ def test_events_since_an_id_and_over_heartbeats(home: Path) -> None:
             timer.start()
             assert next(stream).id == 3
             timer.join()
+
+
+def test_a_stream_is_ended_from_another_thread(home: Path) -> None:
+    """Whoever waits for the next event stops at once, and no stream is opened again."""
+    with serve(home) as served, Client(home).events(["peer.match"]) as stream:
+        seen: list[str] = []
+        reader = threading.Thread(target=lambda: seen.extend(event.topic for event in stream))
+        reader.start()
+        served.publish(event(None, "peer.match"))
+        deadline = time.monotonic() + 10
+        while not seen and time.monotonic() < deadline:
+            time.sleep(0.01)
+        stream.end()
+        reader.join(10)
+        assert not reader.is_alive()
+        assert seen == ["peer.match"]
+        assert list(stream) == []
+        stream.end()
+
+
+def test_a_stream_that_is_over_is_not_opened_again(home: Path) -> None:
+    server = Fickle([""])
+    publish_endpoint(home, server.socket.getsockname()[1])
+    with Client(home).events(patience=5) as stream:
+        server.join(10)
+        stream.end()
+        assert list(stream) == []
 
 
 def test_a_restarted_node_is_followed_on_without_a_gap(home: Path) -> None:

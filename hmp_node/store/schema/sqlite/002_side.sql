@@ -89,12 +89,76 @@ CREATE TABLE outbox (
     receipt_did     TEXT,                                -- the receipt that proves the state
     draft           BLOB,                                -- the unsealed note, encrypted to ourselves
     network         TEXT NOT NULL DEFAULT '',            -- scope of the container (protocol/spec/container.md 10)
+    priority        INTEGER NOT NULL DEFAULT 0,
+    route           TEXT CHECK (route IN ('lan', 'direct', 'relayed')),  -- by which its receipt came
+    via             TEXT,                                -- the mailman that brought it
+    why             TEXT,                                -- why it did not go a better way
     updated_at      TEXT NOT NULL,
     UNIQUE (container_id, recipient_did)
 );
 CREATE INDEX outbox_recipient ON outbox (recipient_did, state, id);
 CREATE INDEX outbox_note ON outbox (note_id);
 CREATE INDEX outbox_open ON outbox (expires_at) WHERE state IN ('queued', 'sent', 'relayed');
+
+-- What each mailman has said about each outbox row: at most two hold one note. A mailman that asks for what it has
+-- signed for has lost it.
+CREATE TABLE relays (
+    outbox_id   INTEGER NOT NULL REFERENCES outbox (id) ON DELETE CASCADE,
+    mailman_did TEXT NOT NULL,
+    state       TEXT NOT NULL CHECK (state IN ('relayed', 'brought', 'lost', 'refused')),
+    reason      TEXT,
+    retry_at    TEXT,                                    -- of a refusal that is only for now
+    receipt_did TEXT,
+    at          TEXT NOT NULL,                           -- of its last word
+    losses      INTEGER NOT NULL DEFAULT 0,              -- how often it has lost this one
+    PRIMARY KEY (outbox_id, mailman_did)
+) WITHOUT ROWID;
+CREATE INDEX relays_mailman ON relays (mailman_did, state, at);
+CREATE INDEX relays_losses ON relays (mailman_did) WHERE losses > 0;
+
+-- ---------------------------------------------------------------- mail of others, which we hold as a mailman
+
+-- One row for each client of ours that a container is for; the bytes are in containers. A row stays when its mail is
+-- gone, as long as its container's receipt may be asked for again.
+CREATE TABLE mailbag (
+    id            INTEGER PRIMARY KEY AUTOINCREMENT,
+    container_id  INTEGER NOT NULL REFERENCES containers (id),
+    recipient_did TEXT NOT NULL,
+    sender_did    TEXT NOT NULL,
+    size          INTEGER NOT NULL,                      -- bytes
+    priority      INTEGER NOT NULL,                      -- the sender's word, -1 to 2
+    network       TEXT NOT NULL DEFAULT '',              -- scope of the container (protocol/spec/container.md 10)
+    state         TEXT NOT NULL DEFAULT 'held' CHECK (state IN ('held', 'delivered', 'expired', 'evicted')),
+    received_at   TEXT NOT NULL,
+    received_day  INTEGER NOT NULL,                      -- days since 1970: what is old weighs more
+    expires_at    TEXT NOT NULL,
+    retry_at      TEXT,                                  -- the client cannot take it before
+    said          TEXT,                                  -- the client's best word: refused, delivered, read
+    receipt_did   TEXT,                                  -- in which it said so
+    UNIQUE (container_id, recipient_did)
+);
+CREATE INDEX mailbag_recipient ON mailbag (recipient_did, id) WHERE state = 'held';
+CREATE INDEX mailbag_sender ON mailbag (sender_did) WHERE state = 'held';
+CREATE INDEX mailbag_expires ON mailbag (expires_at);
+
+-- What is held now: in all (did empty), for each client, from each sender.
+CREATE TABLE mailbag_shares (
+    kind  TEXT NOT NULL CHECK (kind IN ('all', 'client', 'sender')),
+    did   TEXT NOT NULL,
+    bytes INTEGER NOT NULL,
+    count INTEGER NOT NULL,
+    PRIMARY KEY (kind, did)
+) WITHOUT ROWID;
+
+-- Receipts of clients, on their way back to senders who may be away.
+CREATE TABLE mailbag_receipts (
+    receipt_did TEXT NOT NULL,
+    to_did      TEXT NOT NULL,
+    raw         BLOB NOT NULL,
+    expires_at  TEXT NOT NULL,
+    PRIMARY KEY (to_did, receipt_did)
+) WITHOUT ROWID;
+CREATE INDEX mailbag_receipts_expires ON mailbag_receipts (expires_at);
 
 -- Signed receipts, theirs and ours, and what each item says.
 CREATE TABLE receipts (
@@ -158,17 +222,83 @@ END;
 
 -- ---------------------------------------------------------------- peers
 
+-- The address book: every finder's hints. One row for each address of a peer, under the best source that named it.
 CREATE TABLE peer_addresses (
     did            TEXT NOT NULL,
     address        TEXT NOT NULL,
-    source         TEXT NOT NULL,                        -- hand, card, announce, inbound, ...
+    source         TEXT NOT NULL,                        -- hand, card, announce, lan, host, seed, peer, dht, inbound
+    subnet         TEXT NOT NULL DEFAULT '',             -- /24 or /48 of a global address, for quotas
     added_at       TEXT NOT NULL,
+    expires_at     TEXT,                                 -- NULL: never
+    near_until     TEXT,                                 -- so long a finder of this host or LAN vouches for it
     last_success   TEXT,
     last_failure   TEXT,
     failure_reason TEXT,
     PRIMARY KEY (did, address)
 ) WITHOUT ROWID;
 CREATE INDEX peer_addresses_address ON peer_addresses (address);
+CREATE INDEX peer_addresses_subnet ON peer_addresses (subnet) WHERE subnet <> '';
+CREATE INDEX peer_addresses_expires ON peer_addresses (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX peer_addresses_near ON peer_addresses (near_until) WHERE near_until IS NOT NULL;
+CREATE INDEX agent_peers_untrusted ON agent_peers (registered_at) WHERE status = 'untrusted';
+
+-- Words peers announce of themselves, folded; ``source`` is announce, or the finder that showed a signed record.
+CREATE TABLE peer_words (
+    did    TEXT NOT NULL,
+    kind   TEXT NOT NULL CHECK (kind IN ('interest', 'expertise', 'topic', 'role')),
+    word   TEXT NOT NULL,
+    source TEXT NOT NULL,
+    PRIMARY KEY (did, kind, word)
+) WITHOUT ROWID;
+CREATE INDEX peer_words_word ON peer_words (kind, word);
+
+-- Who holds whose mail, by the word of the recipient; ``source`` is announce, card, dht.
+CREATE TABLE peer_mailmen (
+    did         TEXT NOT NULL,
+    mailman_did TEXT NOT NULL,
+    source      TEXT NOT NULL,
+    PRIMARY KEY (did, mailman_did)
+) WITHOUT ROWID;
+CREATE INDEX peer_mailmen_mailman ON peer_mailmen (mailman_did);
+
+-- The mailmen we use ourselves, in the order they were chosen.
+CREATE TABLE own_mailmen (
+    did      TEXT PRIMARY KEY NOT NULL,
+    added_at TEXT NOT NULL
+) WITHOUT ROWID;
+
+-- Addresses of ours that peers dialled back, and what came of it: the newest word of each peer.
+CREATE TABLE own_addresses (
+    address TEXT NOT NULL,
+    by_did  TEXT NOT NULL,
+    state   TEXT NOT NULL CHECK (state IN ('proven', 'refuted')),
+    reason  TEXT,
+    at      TEXT NOT NULL,
+    PRIMARY KEY (address, by_did)
+) WITHOUT ROWID;
+
+-- Proof of work for addresses of ours: what was mined once is not mined again.
+CREATE TABLE own_work (
+    text  TEXT PRIMARY KEY NOT NULL,                     -- what the work is over, without the nonce (wire/pow.py)
+    bits  INTEGER NOT NULL,
+    nonce INTEGER NOT NULL,
+    at    TEXT NOT NULL
+) WITHOUT ROWID;
+
+-- Seed lists that were joined: where from, whose signature is believed, and how old the newest one is.
+CREATE TABLE seed_lists (
+    origin     TEXT PRIMARY KEY NOT NULL,
+    signer_did TEXT,                                     -- NULL: an unsigned list of the first version
+    timestamp  TEXT,
+    expires_at TEXT,
+    joined_at  TEXT NOT NULL
+) WITHOUT ROWID;
+
+-- Peers that were purged: no finder brings them back; the owner's hand does.
+CREATE TABLE shunned (
+    did TEXT PRIMARY KEY NOT NULL,
+    at  TEXT NOT NULL
+) WITHOUT ROWID;
 
 -- Keys pinned on first sight.
 CREATE TABLE peer_keys (
@@ -177,6 +307,7 @@ CREATE TABLE peer_keys (
     first_seen TEXT NOT NULL,
     revoked_at TEXT
 ) WITHOUT ROWID;
+CREATE INDEX peer_keys_revoked ON peer_keys (revoked_at) WHERE revoked_at IS NOT NULL;
 
 -- Names the user gave: the only names that can be sent to. NFC, casefolded.
 CREATE TABLE aliases (
@@ -192,12 +323,16 @@ CREATE TABLE blocked (
     at  TEXT NOT NULL
 ) WITHOUT ROWID;
 
--- The newest signed announcement of each peer.
+-- The newest signed announcement of each peer in each scope: one for everybody, and those that stay where the peer
+-- gave them to us. ``brought``: it did not come from the peer itself.
 CREATE TABLE peer_announcements (
-    did           TEXT PRIMARY KEY NOT NULL,
+    did           TEXT NOT NULL,
+    network       TEXT NOT NULL DEFAULT '',
     container_did TEXT NOT NULL,
     raw           BLOB NOT NULL,
-    timestamp     TEXT NOT NULL
+    timestamp     TEXT NOT NULL,
+    brought       INTEGER NOT NULL DEFAULT 0 CHECK (brought IN (0, 1)),
+    PRIMARY KEY (did, network)
 );
 
 -- ---------------------------------------------------------------- the log's chain (protocol/spec/log.md)
