@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.bench import doors, full, steps
+from tests.bench import doors, finding, full, steps
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = Path(os.environ.get("HMP_BENCH_SCRIPTS", ROOT.parent / "shared" / "bench"))
@@ -103,6 +103,7 @@ def main() -> None:
             "steps_us": steps.measure(),
             "doors": doors.measure(Path(folder)),
             "full_store": full.measure(Path(folder) / "full"),
+            "finding": finding.measure(Path(folder) / "finding"),
             "notes": notes(),
         }
     print(json.dumps(result | {"seconds": round(time.monotonic() - started)}, indent=1, ensure_ascii=False))
