@@ -42,7 +42,7 @@ from hmp_node.metrics import Metrics
 from hmp_node.miner import Miner
 from hmp_node.net.driver import Driver
 from hmp_node.net.fetch import fetch
-from hmp_node.net.interfaces import same_subnet
+from hmp_node.net.interfaces import Lately
 from hmp_node.net.transport import Transport
 from hmp_node.presence import Announcer
 from hmp_node.store import log_redact
@@ -211,7 +211,7 @@ async def _build(node: Node, me: Identity, probe: Probe, stack: contextlib.Async
         search=node.finding.finders.search,
         look_up=node.finding.finders.look_up,
         fetch=fetch,
-        is_near=same_subnet,
+        is_near=Lately().is_near,
     )
     node.actions = Actions(node.context)
     keep_head(node.database, chain, sign=me.sign, now_us=now_us, file=head)

@@ -172,7 +172,7 @@ async def _finders(ctx: Context) -> list[Finding]:
     return [
         _finding(
             f"finder {name}",
-            str(facts.get("problem") or "at work"),
+            str(facts.get("problem") or facts.get("note") or "at work"),
             ok=not facts.get("problem") or (name == addresses.DHT and alone),
             remedy=_FINDER_REMEDIES.get(name, "`join` by address works without it"),
         )

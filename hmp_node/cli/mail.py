@@ -28,7 +28,7 @@ DEAD_ENDS = frozenset({"refused", "failed", "expired"})
 @verb("send", example="hmp-node send bob 'привет' --wait delivered --timeout 60\ngit diff | hmp-node send bob alice -")
 @click.argument("peers", nargs=-1, required=True, metavar="PEER...")
 @click.argument("text")
-@click.option("--wait", type=click.Choice(["sent", "delivered", "read"]), help="Come back when all reached this state.")
+@click.option("--wait", type=click.Choice(["sent", "relayed", "delivered", "read"]), help="Come back when all reached this state.")
 @click.option("--timeout", type=Seconds(0, 86400), default=30.0, show_default=True, help="Seconds to wait.")
 @click.option("--tag", "tags", multiple=True, help="A tag of the note; may be repeated.")
 @click.option(

@@ -79,14 +79,15 @@ class Calls:
         self._silences: OrderedDict[Place, float] = OrderedDict()
         self._late: OrderedDict[bytes, _Call] = OrderedDict()
         self._heard = 0.0
+        self._closed = False
 
     def __len__(self) -> int:
         return len(self._calls)
 
     def ask(self, place: Place, kind: int, body: tuple[object, ...], contact: Contact | None = None) -> Asked:
-        """Send a question; the future gives the answer, or None after ``call_timeout`` or with too many under way."""
+        """Send a question; the future gives the answer, or None after ``call_timeout``, at once with too many under way."""
         asked: Asked = self._loop.create_future()
-        if len(self._calls) >= self._settings.calls:
+        if self._closed or len(self._calls) >= self._settings.calls:
             asked.set_result(None)
         else:
             self._ask(asked, place, kind, body, contact, again=body if kind == STORE else None)
@@ -130,7 +131,8 @@ class Calls:
             call.asked.set_result(Answer(contact, body))
 
     def close(self) -> None:
-        """End every question with no answer."""
+        """End every question with no answer, and those that are asked from now on."""
+        self._closed = True
         for call in self._calls.values():
             call.timer.cancel()
             if not call.asked.done():
