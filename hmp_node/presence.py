@@ -146,7 +146,7 @@ class Announcer:
 
     def _near(self, look: Sequence[Interface], by_hand: Sequence[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """(scope, addresses) for this host and for each network we are in."""
-        here = list(dict.fromkeys(self._loopback()))
+        here = list(self._loopback())
         scopes: list[tuple[str, tuple[str, ...]]] = []
         found = [known for known in look if not ipaddress.ip_address(known.ip).is_loopback]
         for name in dict.fromkeys(known.name for known in found):
@@ -165,7 +165,8 @@ class Announcer:
 
     def _loopback(self) -> Sequence[str]:
         bound = [ip for spot in self._bound if (ip := plain_ip(parse_listen(spot)[0])) is not None and ip.is_loopback]
-        return [address for ip in ("127.0.0.1", "::1", *map(str, bound)) for address in self._at(ip)]
+        found = [address for ip in ("127.0.0.1", "::1", *map(str, bound)) for address in self._at(ip)]
+        return list(dict.fromkeys(found))
 
     def _at(self, ip: str) -> list[str]:
         """The addresses at which we listen on this IP."""

@@ -325,7 +325,8 @@ def _entries(container: VerifiedContainer) -> Iterator[tuple[str, dict[str, Any]
 def _has_work(ctx: Context, container: VerifiedContainer, entry: dict[str, Any]) -> bool:
     key = did_key(container.sender) or container.public_key
     worked = work.check_address(container.sender, key, entry, ctx.book.work_bits) is not None
-    ctx.counts["peer.announced", Reject.WEAK_WORK] += not worked
+    if not worked:
+        ctx.counts["peer.announced", Reject.WEAK_WORK] += 1
     return worked
 
 

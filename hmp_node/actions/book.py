@@ -113,7 +113,8 @@ async def peer_found(ctx: Context, _actor: System, args: Hints) -> Learnt:
         if hint.did == ctx.me.did or not is_did(hint.did):
             continue
         ways = [way for text in hint.addresses[:MAX_WAYS] if (way := _way(text, hint.source, is_near)) is not None]
-        ctx.counts["peer.found", Reject.BAD_ADDRESS] += min(len(hint.addresses), MAX_WAYS) - len(ways)
+        if unusable := min(len(hint.addresses), MAX_WAYS) - len(ways):
+            ctx.counts["peer.found", Reject.BAD_ADDRESS] += unusable
         if ways or hint.mailmen:
             usable_hints.append((hint, ways))
 

@@ -145,8 +145,7 @@ def _score(did: str, name: str | None, announced: str | None, score: Score) -> S
     example="hmp-node mailman use carol",
 )
 async def mailman_use(ctx: Context, _actor: Actor, args: MailmanRef) -> Done:
-    """BAD_ARGUMENT if the peer says it is no mailman, or if there are four already."""
-
+    """NOT_FOUND if the peer says it is no mailman, BAD_ARGUMENT if there are four already."""
     shown = names.read_card(ctx, args.peer) if args.peer.startswith(card.SCHEME) else None
 
     async def work(tx: Tx) -> Done:
@@ -158,7 +157,7 @@ async def mailman_use(ctx: Context, _actor: Actor, args: MailmanRef) -> Done:
             raise Denied(Deny.BLOCKED, f"{did} is blocked", remedy="unblock it first")
         if await relays.serves(tx, did) is False:
             raise Rejected(
-                Reject.BAD_ARGUMENT,
+                Reject.NOT_FOUND,
                 f"{did} does not say that it is a mailman",
                 remedy="ask its owner to run `hmp-node mailman serve`, or look for one: `hmp-node find --role mailman`",
             )

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from hmp_node.cli.render import fields, who
+from hmp_node.cli.render import who
 from hmp_node.cli.session import Session
 from hmp_node.cli.text import safe
 from hmp_node.cli.verb import verb
@@ -18,17 +18,25 @@ DOCTOR_S = 180.0  # every address of a peer and of its mailmen is dialled, and t
 
 @verb("status", example="hmp-node status --json")
 def status(session: Session) -> None:
-    """Show how the node fares, and whether others reach it.
-
-    First whether it can be reached, or why not; then finders, mailmen, peers, queues, jobs, and the store's health.
-    """
+    """Show how the node fares, and whether others reach it; with --json every figure there is."""
     result = session.read("node.status")
     session.show(result | {"mailmen": session.read("mailman.list")}, _status_lines)
 
 
 def _status_lines(result: dict[str, Any]) -> Iterator[str]:
-    """First what decides whether others find and reach us, then the figures."""
+    """What a person looks for: who, whether others reach us, who is there, what waits, and what is wrong."""
+    node = result["node"]
     yield f"reachable: {_reach(result['reach'])}"
+    yield f"did: {safe(result['did'])}"
+    if "uptime_s" in node:
+        up = round(node["uptime_s"])
+        yield f"node: up for {safe(up)} s, network {safe(node['network'])}, api {safe(node['api'])}"
+    yield f"peers: {safe(result['peers_online'])} connected, {safe(result['peers_known'])} known"
+    for link in result["connections"]:
+        error = f": {safe(link['last_error'])}" if link["last_error"] else ""
+        yield f"  {safe(link['state'])} {safe(link['did'])} {safe(link['address'])}{error}"
+    yield f"mail: {safe(result['unread'])} unread, {safe(result['quarantined'])} in quarantine"
+    yield f"outbox: {_counts(result['outbox'])}"
     finders = result["node"].get("finders", {})
     for name, facts in finders.items():
         yield f"finder {safe(name)}: {_finder(facts)}"
@@ -36,9 +44,23 @@ def _status_lines(result: dict[str, Any]) -> Iterator[str]:
     own = [f"{who(one['did'], one['name'])}{'' if one['connected'] else ', not connected'}" for one in mailmen["own"]]
     yield f"mailmen: {'; '.join(own) or 'none'}"
     yield f"serving as a mailman: {'yes' if mailmen['serving'] else 'no'}"
-    rest = {name: value for name, value in result.items() if name not in {"reach", "mailmen"}}
-    rest["node"] = {name: value for name, value in result["node"].items() if name != "finders"}
-    yield from fields(rest)
+    store = result["store"]
+    yield f"store: {safe(store['state'])}" + (f" since {safe(store['since'])}" if store.get("since") else "")
+    yield from _jobs(node.get("jobs", {}))
+    yield f"refused since the start: {_counts(result['refused'])}"
+
+
+def _counts(counts: Mapping[str, Any]) -> str:
+    return ", ".join(f"{safe(name)} {safe(count)}" for name, count in counts.items() if count) or "nothing"
+
+
+def _jobs(jobs: Mapping[str, Any]) -> Iterator[str]:
+    """Only those that are not as they should be, or were not once."""
+    died = {name: job for name, job in jobs.items() if job["restarts"] or job["state"] != "running"}
+    yield f"jobs: {safe(len(jobs) - len(died))} running" if jobs else "jobs: no node is running"
+    for name, job in died.items():
+        told = f"{safe(job['state'])}, restarted {safe(job['restarts'])} times"
+        yield f"  {safe(name)}: {told}: {safe(job['last_error'])}"
 
 
 def _reach(reach: Mapping[str, Any]) -> str:

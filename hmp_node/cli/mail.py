@@ -19,6 +19,7 @@ STDIN_BYTES = 2 * 1024 * 1024
 STRANGERS_SHOWN = 10
 PRIORITY = click.IntRange(-1, 2)
 PRIORITIES = "-1 low, 0 normal, 1 important, 2 urgent."
+WAITS = ("sent", "relayed", "delivered", "read")
 STATES = ("queued", "sent", "relayed", "delivered", "read", "refused", "failed", "expired")
 LEARNT = ("state", "reason", "route", "relays")  # of a recipient's row, while it was waited for
 ROUTES = {"lan": "direct over LAN", "direct": "direct"}
@@ -28,7 +29,7 @@ DEAD_ENDS = frozenset({"refused", "failed", "expired"})
 @verb("send", example="hmp-node send bob 'привет' --wait delivered --timeout 60\ngit diff | hmp-node send bob alice -")
 @click.argument("peers", nargs=-1, required=True, metavar="PEER...")
 @click.argument("text")
-@click.option("--wait", type=click.Choice(["sent", "relayed", "delivered", "read"]), help="Come back when all reached this state.")
+@click.option("--wait", type=click.Choice(WAITS), help="Come back when all reached this state.")
 @click.option("--timeout", type=Seconds(0, 86400), default=30.0, show_default=True, help="Seconds to wait.")
 @click.option("--tag", "tags", multiple=True, help="A tag of the note; may be repeated.")
 @click.option(

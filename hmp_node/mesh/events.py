@@ -288,7 +288,7 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class OutboxDue:
-    """The open outbox of one recipient: state queued or sent, due, id > ``after``, oldest first.
+    """The open outbox of one recipient: state queued, sent or relayed, due, id > ``after``, oldest first.
 
     Rows (outbox id, container DID, mesh form bytes, the container's ``network``).
     """
@@ -440,7 +440,8 @@ class Tell:
     """Something for people and metrics to see.
 
     ``topic`` and its data: "peer.up" did, name, address, initiator; "peer.down" did, code; "dial.failed" did
-    (or None), address, reason; "refused" code, and did (of a container or a peer) or address.
+    (or None), address, reason; "dropped" did, cls of what nobody acts on; "refused" code, and did (of a container or
+    a peer) or address.
     """
 
     topic: str

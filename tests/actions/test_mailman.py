@@ -44,7 +44,7 @@ async def test_using_a_mailman_is_told_to_the_mesh_and_announced(alice: Side, bo
 
 async def test_one_known_to_be_no_mailman_is_not_taken_for_one(alice: Side, bob: Side) -> None:
     await meet(alice, bob)
-    assert await code(alice, "mailman.use", peer=bob.did) == "bad_argument"
+    assert await code(alice, "mailman.use", peer=bob.did) == "not_found"
     eve = Key("eve")
     await alice.do("mailman.use", peer=eve.did)  # nothing is known of it yet
     assert [one.did for one in (await alice.do("mailman.list")).own] == [eve.did]

@@ -140,14 +140,17 @@ def test_status_tells_finders_and_mailmen(cli: Cli, node: Scripted) -> None:
     ]
     node.answers["mailman.list"] = mailmen(own=used, serving=True)
     lines = cli("status").out.splitlines()
-    assert lines[1:6] == [
+    start = lines.index("finder lan: nobody is near, heard 2")
+    assert lines[start : start + 5] == [
         "finder lan: nobody is near, heard 2",
         "finder dht: nobody answers\\n, contacts 4, serving yes",
         "finder host: at work",
         f"mailmen: bob ({BOB}); {EVE}, not connected",
         "serving as a mailman: yes",
     ]
-    assert {f"did: {BOB}", "peers_online: 1", "  version: 9"} <= set(lines[6:])
+    assert lines[1] == f"did: {BOB}"
+    assert any(line.startswith("peers: 1 connected") for line in lines)
+    assert len(lines) < 20, "a person reads it at a glance; --json has the rest"
     assert not any("eth0" in line for line in lines)
     value = cli("status", "--json").value
     assert (value["mailmen"]["serving"], value["node"]["finders"]) == (True, finders)
@@ -157,7 +160,9 @@ def test_status_of_a_stopped_node_has_no_finders(cli: Cli, stored: Scripted) -> 
     stored.answers["node.status"] = node_status(node={"running": False}, reach=UNKNOWN)
     stored.answers["mailman.list"] = mailmen()
     lines = cli("status").out.splitlines()
-    assert lines[1:3] == ["mailmen: none", "serving as a mailman: no"]
+    start = lines.index("mailmen: none")
+    assert lines[start + 1] == "serving as a mailman: no"
+    assert not any(line.startswith("finder") for line in lines)
 
 
 # --- revoke ---------------------------------------------------------------------------------------------

@@ -85,7 +85,10 @@ class Calls:
         return len(self._calls)
 
     def ask(self, place: Place, kind: int, body: tuple[object, ...], contact: Contact | None = None) -> Asked:
-        """Send a question; the future gives the answer, or None after ``call_timeout``, at once with too many under way."""
+        """Send a question; the future gives its answer, or None.
+
+        That is after ``call_timeout``, or at once with too many under way or the socket closed.
+        """
         asked: Asked = self._loop.create_future()
         if self._closed or len(self._calls) >= self._settings.calls:
             asked.set_result(None)

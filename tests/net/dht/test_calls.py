@@ -222,6 +222,8 @@ async def test_questions_under_way_are_capped_and_end_with_the_socket() -> None:
     wire.calls.close()
     assert [future.result() for future in asked] == [None] * 5
     assert len(wire.calls) == 0
+    assert await wire.calls.ping(dead[0]) is None
+    assert wire.asked(dead[0]) == 1
 
 
 async def test_what_is_remembered_is_capped(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -287,6 +287,22 @@ async def test_records_are_renewed_before_they_expire_and_by_nobody_else() -> No
         assert one.status()["records"] == 0
 
 
+async def test_a_word_whose_holders_are_full_is_not_offered_every_second() -> None:
+    async with peers(3) as (one, two, three):
+        key = records.key_of(NETWORK, "role", "mailman")
+        for number in range(32):
+            agent = Agent(f"mailman {number}")
+            record = signed(agent, make_record(agent, kind="role", word="mailman"))
+            for peer in (one, three):
+                peer.dht._shelf.put(key, record, signer=agent.public_key, place=(f"127.240.{number}.1", 7))
+        two.present(roles=("mailman",))
+        await until("it was offered", lambda: held(two).get("role:mailman") == 0)
+        assert held(two)["address"] == 2
+        assert two.status()["problem"] == ""
+        assert two.status()["published"]["refused"] == {"budget_count": 2}
+        assert await two.dht._publish(), "as well as can be"
+
+
 async def test_a_revoked_key_is_published_and_stays_so() -> None:
     async with peers(3) as (one, two, _):
         two.present(roles=("poet",))
@@ -524,6 +540,16 @@ async def test_a_listener_that_raises_is_told_and_does_no_harm(caplog: pytest.Lo
         one.dht._found = broken
         await one.dht.look_up(two.did)
         assert any("could not be taken" in line for line in caplog.messages)
+
+
+async def test_a_lookup_ends_when_the_node_stops() -> None:
+    async with peers(6) as made:
+        lookups = [asyncio.create_task(made[0].dht.resolve(EVE.did)) for _ in range(5)]
+        await asyncio.sleep(0)
+        await made[0].stop()
+        began = time.monotonic()
+        assert await asyncio.gather(*lookups) == [None] * 5
+        assert time.monotonic() - began < 2.0
 
 
 async def test_a_job_that_fails_goes_on(caplog: pytest.LogCaptureFixture) -> None:
