@@ -10,6 +10,7 @@ from hmp_node import supervise
 
 
 async def test_a_dying_job_is_restarted_counted_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LXMF 31."""
     monkeypatch.setattr(supervise, "FIRST_PAUSE", 0.001)
     lives, told, steady = 0, list[str](), asyncio.Event()
 

@@ -163,6 +163,7 @@ def test_what_a_mailman_signed_for_survives_its_kill(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", [("drop",), ("serve", "--off")], ids=" ".join)
 def test_mailmen_are_chosen_and_left_by_hand(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """RNS 752: what the command line changes, the running node announces."""
     with mailman(tmp_path / "m") as post, Node(tmp_path / "bob", env=QUICK) as bob:
         uses(bob, post)
         assert [row["did"] for row in bob.cli("mailman", "list")["own"]] == [post.did]

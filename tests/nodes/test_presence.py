@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from hmp_node import config, node
+import pytest
+
+from hmp_node import config, node, supervise
 from hmp_node.actions.actors import System, User
 from hmp_node.actions.context import BookSettings
 from hmp_node.mesh.events import Event, MailmenChanged, Started
@@ -147,4 +149,31 @@ async def test_a_revoked_node_says_that_and_nothing_else(tmp_path: Path) -> None
         (last_word,) = our.started.announcements
         assert payload(last_word)["key_is_falsified"] is True
         assert our.presented[-1] == Presence()
-        await asyncio.sleep(0)
+
+
+async def test_lxmf_31_announcing_goes_on_after_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervise, "FIRST_PAUSE", 0.05)
+    async with node.opened(tmp_path / "a", listen=["127.0.0.1:0"], api="127.0.0.1:0", environment=ALONE) as running:
+        announcer, job = running.announcer, running.supervisor.jobs["announcing"]
+
+        def broken() -> list[Interface]:
+            raise OSError("no interfaces can be listed")
+
+        monkeypatch.setattr(announcer, "_look", broken)
+        announcer.change()
+        await until("the fault is counted", lambda: job.restarts > 0)
+        assert "no interfaces can be listed" in job.last_error
+        assert running.status()["jobs"]["announcing"]["restarts"] > 0
+        monkeypatch.setattr(announcer, "_look", lambda: [LAN])
+        announcer._bound = ("0.0.0.0:7440",)
+        await until("the next look is told", lambda: "10.1.2.3:7440" in announcer.addresses)
+
+
+async def until(what: str, true: Callable[[], Any], seconds: float = 20) -> None:
+    """Wait for a condition; fail naming it."""
+    try:
+        async with asyncio.timeout(seconds):
+            while not true():
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AssertionError(f"not within {seconds} s: {what}") from None
