@@ -290,6 +290,8 @@ async def _serve(
     group = await stack.enter_async_context(_jobs())
     node.supervisor = Supervisor(group, lambda job: _tell_job(node, job))
     await node.announcer.look()
+    if node.announcer.standpoint.revoked:
+        finding.revoke()
     jobs = [
         ("mesh", node.driver.run),
         ("upkeep", lambda: _upkeep(node)),
