@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import random
 import statistics
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tests.bench.common import process
 from tests.e2e.harness import ROOT, Node, hmp_node, wait_for
+from tests.e2e.lab import lacking
+from tests.e2e.lab_nodes import laboratory
+from tests.net.dht.swarm import peers, until
+from tests.net.dht.test_sixty import all_held, look_up_many
 from tests.net.world import NETWORK
 
 PAIRS = 5
 NOTES = 500
 PATIENT = {"HMP_MAIL__STRANGER_NOTES_PER_DAY": "1000", "HMP_MAIL__STRANGER_BYTES_PER_DAY": "10000000"}
 SENDERS = 16
+DHT_NODES = 60
 CROWD = 600
 CROWDS = 3
 CROWD_SECONDS = 40
@@ -28,6 +36,8 @@ def measure(folder: Path) -> dict[str, Any]:
     """Each with real processes, everything at its defaults but the name of the network."""
     return {
         "same_host": meetings(folder / "meet"),
+        "lan": lan(folder / "lan"),
+        "dht": asyncio.run(lookups()),
         "mailman": through_a_mailman(folder / "mail"),
         "bootstrap": crowd(folder / "crowd"),
     }
@@ -47,6 +57,34 @@ def meetings(folder: Path) -> dict[str, Any]:
             wait_for("the two nodes meet", lambda: a.did in _connected(b), 60)
             took.append(time.monotonic() - began)
     return {"seconds": [round(value, 2) for value in took], "median_s": round(statistics.median(took), 2)}
+
+
+def lan(folder: Path) -> dict[str, Any] | str:
+    """Seconds from ready line to channel between two hosts of a bridge, by mDNS alone; or why it was not measured."""
+    if reason := lacking():
+        return reason
+    took: list[float] = []
+    for number in range(PAIRS):
+        with laboratory(folder / str(number)) as (lab, nodes):
+            bridge = lab.lan("10.99.0.0/24", "fd99::/64")
+            took += nodes.meeting(nodes.on(bridge.host(), bridge.host())).values()
+    return {"seconds": [round(value, 2) for value in took], "median_s": round(statistics.median(took), 2)}
+
+
+async def lookups() -> dict[str, Any]:
+    """Sixty nodes of the DHT on addresses of their own: latency and success, before and after half are killed."""
+    chance = random.Random(7)
+    async with peers(DHT_NODES) as made:
+        for first in range(0, DHT_NODES, 6):
+            batch = made[first : first + 6]
+            for peer in batch:
+                peer.present()
+            await until("they are published", partial(all_held, batch), 60)
+        before = await look_up_many(made, made, chance)
+        dead = chance.sample(made, DHT_NODES // 2)
+        await asyncio.gather(*(peer.kill() for peer in dead))
+        alive = [peer for peer in made if peer not in dead]
+        return {"nodes": DHT_NODES, "healthy": before, "half_killed": await look_up_many(alive, made, chance)}
 
 
 def _connected(node: Node) -> set[str]:
