@@ -25,7 +25,7 @@ from hmp_node.wire import classes
 from hmp_node.wire import pow as work
 from hmp_node.wire.address import check, host_of, may_keep, reach, reach_of_arrival
 from hmp_node.wire.container import VerifiedContainer, load_verified
-from hmp_node.wire.text import b58encode, did_key, fold_word, time_text, time_us
+from hmp_node.wire.text import AGENT_PREFIX, b58encode, did_key, fold_word, time_text, time_us
 
 ANNOUNCE = "peer_announce"
 OWN_REVOKED = "node.revoked"
@@ -199,7 +199,7 @@ async def _revoke(ctx: Context, tx: Tx, container: VerifiedContainer, *, brought
     await announced.set_words(tx, did, {}, addresses.ANNOUNCED)
     await announced.set_mailmen(tx, did, (), addresses.ANNOUNCED)
     ctx.standings.touch(tx)
-    tx.note(facts.FORGOTTEN, did)
+    tx.note(facts.FORGOTTEN, (did, str(Reject.KEY_REVOKED)))
     if not container.network:
         tx.note(facts.TOLD, (None, container))
 
@@ -265,13 +265,19 @@ async def _describe(tx: Tx, container: VerifiedContainer, payload: dict[str, Any
     )
     words = {kind: fold_words(payload.get(field, ())) for field, kind in _WORDS.items()}
     await announced.set_words(tx, did, words, addresses.ANNOUNCED)
-    mailmen = [mailman for mailman in dict.fromkeys(payload.get("mailman", ())) if mailman != did]
+    named = dict.fromkeys(payload.get("mailman", ()))
+    mailmen = [mailman for mailman in named if mailman != did and _is_agent(mailman)]
     await announced.set_mailmen(tx, did, mailmen[:MAX_MAILMEN], addresses.ANNOUNCED)
 
 
 def fold_words(words: Any) -> list[str]:
     """Announced words as they are compared, each once, the first `MAX_WORDS`."""
     return [word for word in dict.fromkeys(fold_word(word) for word in words) if word][:MAX_WORDS]
+
+
+def _is_agent(did: str) -> bool:
+    """Whether this can be the DID of an agent: one of the self-certifying form has to hold a key."""
+    return not did.startswith(AGENT_PREFIX) or did_key(did) is not None
 
 
 def _about(payload: dict[str, Any]) -> str | None:

@@ -19,6 +19,7 @@ from hmp_node.store import addresses, announced, outbox, peers, relays, seed_lis
 from hmp_node.store.addresses import AddressRow
 from hmp_node.store.log import damaged_chains
 from hmp_node.store.peers import Bearing
+from hmp_node.wire.address import host_of
 
 PROBE_S = 20.0  # for one address: a slow one still counts
 LOOK_UP_S = 10.0
@@ -29,6 +30,7 @@ _REFUSALS = 20
 _SHOWN = 200
 # What would help, by what a probe's failure says.
 _REMEDIES = (
+    (": dns: ", "is the name spelt right? One of your own network has to be joined by hand"),
     ("wrong_peer", "another node lives there now: ask for a new card"),
     ("wrong_network", "set node.network to the same on both machines"),
     ("future_timestamp", "check the time on both machines"),
@@ -38,7 +40,6 @@ _REMEDIES = (
     ("timed out", "a firewall or a NAT may be in the way: open the port, or use a mailman"),
     ("timed_out", "a firewall or a NAT may be in the way: open the port, or use a mailman"),
     ("unreachable", "there is no route from here: is it another network's address?"),
-    ("dns", "the name leads nowhere: is it spelt right?"),
 )
 _FINDER_REMEDIES = {
     "lan": "`join` by address works without multicast",
@@ -167,18 +168,35 @@ async def _reach(ctx: Context) -> Finding:
 async def _finders(ctx: Context) -> list[Finding]:
     """What finders say keeps them from finding. That nobody of the network is known is no fault where the owner
     joined none."""
-    figures: dict[str, Any] = ctx.status().get("finders", {})
+    figures: dict[str, dict[str, Any]] = ctx.status().get("finders", {})
     alone = not await seed_lists.listing(ctx.db)
+    unheard = await _unheard_neighbours(ctx, figures.get(addresses.LAN, {}))
     return [
         _finding(
             f"finder {name}",
-            str(facts.get("problem") or facts.get("note") or "at work"),
-            ok=not facts.get("problem") or (name == addresses.DHT and alone),
+            unheard if name == addresses.LAN and unheard else _said(facts),
+            ok=not (facts.get("problem") or (name == addresses.LAN and unheard)) or (name == addresses.DHT and alone),
             remedy=_FINDER_REMEDIES.get(name, "`join` by address works without it"),
         )
         for name, facts in figures.items()
-        if isinstance(facts, dict)
     ]
+
+
+def _said(facts: dict[str, Any]) -> str:
+    return str(facts.get("problem") or facts.get("note") or "at work")
+
+
+async def _unheard_neighbours(ctx: Context, facts: dict[str, Any]) -> str:
+    """That the network swallows multicast, if nobody is heard by it though neighbours are connected; else ""."""
+    if facts.get("state") != "silent":
+        return ""
+    hosts = {host_of(peer.address) for peer in await mesh(ctx) if peer.state == "connected"}
+    near = sorted(host for host in hosts if ctx.is_near(host))
+    if not near:
+        return ""
+    return (
+        f"nobody is heard by multicast, though {', '.join(near)} of this network is connected: it does not get through"
+    )
 
 
 async def _seeds(ctx: Context) -> list[Finding]:

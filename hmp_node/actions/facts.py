@@ -27,7 +27,7 @@ OUTBOX = "actions.outbox"  # a recipient's DID: its outbox has new or newly due 
 RECEIPT_DUE = "actions.receipt_due"  # Due: to be said in the group's receipt
 RECEIPT_MADE = "actions.receipt_made"  # (to, receipt container)
 RECEIPT_STORED = "actions.receipt_stored"  # (signer, container DIDs)
-FORGOTTEN = "actions.forgotten"  # a peer's DID
+FORGOTTEN = "actions.forgotten"  # (a peer's DID, the code it hears)
 FEED = "actions.feed"  # FeedEvent
 PINNED = "actions.pinned"  # (DID, public key)
 TOLD = "actions.told"  # (a peer's DID, or None for every connected peer; container)
@@ -73,8 +73,8 @@ def announce(ctx: Context, facts: Facts) -> None:
     clients = tuple(dict.fromkeys(_of(facts, MAIL_KEPT)))
     if clients:
         ctx.post(MailKept(clients))
-    for did in dict.fromkeys(_of(facts, FORGOTTEN)):
-        ctx.post(PeerForgotten(did))
+    for did, code in dict.fromkeys(_of(facts, FORGOTTEN)):
+        ctx.post(PeerForgotten(did, code))
     recipients = tuple(dict.fromkeys(_of(facts, OUTBOX)))
     if recipients:
         ctx.post(OutboxChanged(recipients))

@@ -478,7 +478,7 @@ async def peer_block(ctx: Context, _actor: Actor, args: PeerRef) -> Done:
         await mail.forget(tx, did)
         ctx.standings.touch(tx)
         await _fail_outbox(ctx, tx, did, reason=str(Deny.BLOCKED), now=now)
-        tx.note(facts.FORGOTTEN, did)
+        tx.note(facts.FORGOTTEN, (did, str(Deny.BLOCKED)))
         return Done()
 
     return await ctx.write(work)
@@ -538,7 +538,7 @@ async def peer_purge(ctx: Context, _actor: Actor, args: PeerPurge) -> Purged:
         await peers.forget(tx, did)
         await peers.shun(tx, did, now=now)
         ctx.standings.touch(tx)
-        tx.note(facts.FORGOTTEN, did)
+        tx.note(facts.FORGOTTEN, (did, str(Deny.BLOCKED)))
         return Purged(did, gone)
 
     return await ctx.write(work)

@@ -14,7 +14,7 @@ from hmp_node.errors import Rejected
 from hmp_node.store import own
 from hmp_node.store.database import Reader, Tx
 from hmp_node.store.own import ReachRow
-from hmp_node.wire.address import check, host_of, plain_ip
+from hmp_node.wire.address import check, host_of, is_global, plain_ip
 from hmp_node.wire.text import time_text, time_us
 
 OK = "ok"
@@ -74,7 +74,7 @@ def _global(text: str) -> str | None:
     except Rejected:
         return None
     ip = plain_ip(host_of(address))
-    return address if ip is not None and ip.is_global else None
+    return address if ip is not None and is_global(ip) else None
 
 
 async def proven(reader: Reader) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from hmp_node.errors import HmpError
+from hmp_node.errors import Deny, HmpError
 from hmp_node.wire.container import VerifiedContainer
 from hmp_node.wire.frames import Channel, Frame
 
@@ -173,9 +173,13 @@ class ReceiptsStored:
 
 @dataclass(frozen=True, slots=True)
 class PeerForgotten:
-    """After a commit: the peer was blocked or purged; close its channels and dial it no more."""
+    """After a commit: the peer was blocked or purged, or its key revoked; close its channels and dial it no more.
+
+    ``code`` is what it hears.
+    """
 
     did: str
+    code: str = str(Deny.BLOCKED)
 
 
 @dataclass(frozen=True, slots=True)

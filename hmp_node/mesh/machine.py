@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hmp_node.errors import Denied, Deny, Failed, Failure, HmpError, Reject, Rejected
+from hmp_node.errors import Denied, Failed, Failure, HmpError, Reject, Rejected
 from hmp_node.mesh.board import Board, Chance
 from hmp_node.mesh.delivery import reaches
 from hmp_node.mesh.dialling import SUPERSEDED, Ask, Dialler
@@ -427,7 +427,7 @@ class Mesh:
     def _peer_forgotten(self, event: PeerForgotten) -> None:
         self._dialler.forget(event.did)
         for link in self._peers.links_of(event.did):
-            self._drop(link, Deny.BLOCKED)
+            self._drop(link, event.code)
 
     # --- time ---
 

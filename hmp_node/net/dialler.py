@@ -21,7 +21,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from hmp_node.errors import Reject, Rejected
 from hmp_node.net.link import CLOSE_SECONDS, MESSAGE_BYTES
 from hmp_node.net.settings import NetSettings
-from hmp_node.wire.address import parse, plain_ip, refusal
+from hmp_node.wire.address import is_global, parse, plain_ip, refusal
 
 BODY_BYTES = 2048  # of an HTTP refusal
 
@@ -121,7 +121,7 @@ class CarefulResolver(AbstractResolver):
 
 def _never(host: str, *, private_too: bool) -> bool:
     ip = plain_ip(host)
-    return ip is None or bool(refusal(ip)) or not (private_too or ip.is_global)
+    return ip is None or bool(refusal(ip)) or not (private_too or is_global(ip))
 
 
 def _refusal(status: int, body: bytes, ours: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,7 +28,8 @@ class Ears(zeroconf.RecordUpdateListener):
     """Hears every record of one zeroconf instance; ``judge`` gets each service of ours whenever it is repeated.
 
     ``own`` is what we announce. ``echo``: that came back to us. ``conflict``: somebody else announces under our
-    name. ``company``: an address that is not ours was heard, so the network passes multicast.
+    name. ``company_at``: when an address that is not ours was heard last (monotonic seconds), for then the network
+    passed multicast.
     """
 
     def __init__(
@@ -39,7 +41,8 @@ class Ears(zeroconf.RecordUpdateListener):
         gone: Callable[[str], None],
     ) -> None:
         super().__init__()
-        self.own, self.echo, self.conflict, self.company = own, False, False, False
+        self.own, self.echo, self.conflict = own, False, False
+        self.company_at = float("-inf")
         self._server, self._tell, self._gone = server, heard, gone
         self._ours = {socket.inet_pton(item.family, item.ip) for item in near}
         self._heard: set[str] = set()
@@ -78,7 +81,7 @@ class Ears(zeroconf.RecordUpdateListener):
                     self.conflict = self.conflict or record.text != self.own.text
                 continue
             if record.type in (A, AAAA) and record.address not in self._ours:
-                self.company = True
+                self.company_at = time.monotonic()
             if name.endswith(f".{SERVICE}"):
                 (self._bye if pointer and record.is_expired(now) else self._heard).add(name)
 

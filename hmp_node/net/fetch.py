@@ -9,7 +9,7 @@ import aiohttp
 
 from hmp_node.errors import Failed, Failure, Reject, Rejected
 from hmp_node.net.dialler import CarefulResolver
-from hmp_node.wire.address import plain_ip
+from hmp_node.wire.address import is_global, plain_ip
 from hmp_node.wire.seeds import MAX_BYTES
 
 SECONDS = 20.0
@@ -21,7 +21,7 @@ async def fetch(url: str) -> bytes:
     if parts.scheme != "https" or not parts.hostname or parts.username is not None:
         raise Rejected(Reject.BAD_ARGUMENT, f"{url[:100]!r} is no https URL", remedy="https://HOST/PATH")
     ip = plain_ip(parts.hostname)
-    if ip is not None and not ip.is_global:
+    if ip is not None and not is_global(ip):
         raise Rejected(
             Reject.BAD_ARGUMENT,
             f"{url[:100]!r} leads into a private network",

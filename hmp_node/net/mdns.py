@@ -153,7 +153,8 @@ class Mdns:
 
         ``problem`` says what to mend, ``note`` what is only worth knowing; ``dropped`` counts what was not believed.
         """
-        lonely = self._state == "working" and not (self._ears and self._ears.company)
+        company_at = self._ears.company_at if self._ears else float("-inf")
+        lonely = self._state == "working" and time.monotonic() - company_at > self._life
         names = sorted({item.name for item in self._near})
         return {
             "state": "silent" if lonely else self._state,

@@ -30,6 +30,7 @@ _ZONE = re.compile(r"[A-Za-z0-9._-]{1,32}\Z")
 _METADATA = frozenset(
     ipaddress.ip_address(text) for text in ("169.254.169.254", "169.254.170.2", "100.100.100.200", "fd00:ec2::254")
 )
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _DEFAULT_PORTS = {"ws": 80, "wss": 443}
 _OURS = ("localhost", "localhost.localdomain")
 
@@ -115,7 +116,14 @@ def refusal(address: Ip) -> str:
         return "it is not the address of one host"
     if address in _METADATA:
         return "it is a cloud's metadata service"
-    return ""
+    inner = _inner(address)
+    return refusal(inner) if inner is not None else ""
+
+
+def is_global(address: Ip) -> bool:
+    """Whether packets to this address leave for the internet, also those that a gateway unwraps on the way."""
+    inner = _inner(address)
+    return address.is_global and not address.is_multicast and (inner is None or is_global(inner))
 
 
 def reach(address: str) -> Reach:
@@ -146,7 +154,19 @@ def may_keep(address: str, arrival: str) -> bool:
 def _reach(ip: Ip) -> Reach:
     if ip.is_loopback or ip.is_unspecified:
         return "loopback"
-    return "global" if ip.is_global and not ip.is_multicast else "private"
+    return "global" if is_global(ip) else "private"
+
+
+def _inner(ip: Ip) -> Ip | None:
+    """The IPv4 address inside an IPv6 one that a translator or relay sends on to: 6to4, Teredo, NAT64 (RFC 3056, 4380,
+    6052)."""
+    if not isinstance(ip, ipaddress.IPv6Address):
+        return None
+    if ip.sixtofour is not None:
+        return ip.sixtofour
+    if ip.teredo is not None:
+        return ip.teredo[1]
+    return ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF) if ip in _NAT64 else None
 
 
 # --- how it is read -------------------------------------------------------------------------------------

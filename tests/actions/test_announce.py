@@ -157,7 +157,7 @@ async def test_conformance_33_34_35_revocation(tmp_path: Path, bob: Side) -> Non
         assert (await one.take(bob.note(one, "still good"))).state == "delivered"
         taken = await one.take(bob.container(Draft("peer_announce", REVOKED)), "peer.announced")
         assert taken.revoked
-        assert PeerForgotten(bob.did) in one.taken(PeerForgotten)
+        assert PeerForgotten(bob.did, "key_revoked") in one.taken(PeerForgotten)
         assert [note.text for note in await one.inbox(quarantined=True)] == ["still good", "kept"], (
             "what was stored stays"
         )
@@ -390,7 +390,7 @@ async def test_a_revocation_is_told_on_once_by_whomever_it_comes(alice: Side, bo
     alice.posts.clear()
     assert (await alice.take(gone, "peer.heard", by=eve)).revoked
     assert alice.taken(Told) == [Told(None, (gone,))]
-    assert PeerForgotten(bob.did) in alice.taken(PeerForgotten)
+    assert PeerForgotten(bob.did, "key_revoked") in alice.taken(PeerForgotten)
     assert await refusal(alice, bob.note(alice), "note.receive") == "key_revoked"
     for _ in range(3):
         await alice.take(gone, "peer.heard", by=eve)

@@ -164,7 +164,7 @@ async def test_doctor_looks_at_the_node(alice: Side) -> None:
 async def test_lesson_13_doctor_says_that_multicast_is_blocked_and_that_join_works(alice: Side, bob: Side) -> None:
     """iroh#3084: LAN nodes on one Wi-Fi do not see each other; a static peer must work, and doctor must say so."""
     problem = "multicast is blocked on eth0: nothing we send comes back"
-    alice.context.status = lambda: {"finders": {"lan": {"problem": problem}, "dht": {"problem": ""}, "dropped": 0}}
+    alice.context.status = lambda: {"finders": {"lan": {"problem": problem}, "dht": {"problem": ""}}}
     found = await findings(alice)
     assert (found["finder lan"].ok, found["finder lan"].detail) == (False, problem)
     assert "join" in found["finder lan"].remedy

@@ -144,6 +144,25 @@ def test_iroh_3084_where_multicast_is_blocked_doctor_says_so_and_an_address_does
         one.delivers(other.did, "by address")
 
 
+def test_iroh_3084_where_the_network_swallows_multicast_doctor_says_so(tmp_path: Path) -> None:
+    """A guest Wi-Fi: each host hears itself and nobody else."""
+    with laboratory(tmp_path) as (lab, nodes):
+        lan = lab.lan(v6=None)
+        hosts = lan.host(), lan.host()
+        lan.block_multicast()
+        one, other = nodes.on(*hosts)
+        assert one.cli("join", "10.99.0.2:7440")["did"] == other.did
+
+        def finding() -> dict[str, Any]:
+            done = json.loads(one.verb("doctor", "--json").stdout)
+            (found,) = (item for item in done["findings"] if item["check"] == "finder lan")
+            return found if not found["ok"] else {}
+
+        found = wait_for("doctor names it", finding)
+        assert "10.99.0.2 of this network is connected" in found["detail"]
+        assert "join" in found["remedy"]
+
+
 def test_hyperdht_210_a_dead_first_address_does_not_hide_the_others(tmp_path: Path) -> None:
     """The host is heard, but drops what comes to its first address."""
     with laboratory(tmp_path, nft=True) as (lab, nodes):

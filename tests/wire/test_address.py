@@ -212,3 +212,29 @@ def test_where_a_peer_came_from() -> None:
 def test_the_host_of_an_address() -> None:
     texts = ("127.0.0.1:50000", "[::1]:1", "ws://Node.Example/x", "")
     assert [address.host_of(text) for text in texts] == ["127.0.0.1", "::1", "node.example", ""]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[64:ff9b::7f00:1]:1",
+        "[64:ff9b::a00:1]:1",
+        "[2002:7f00:1::]:1",
+        "[2002:c0a8:101::1]:1",
+        "[2001:0:1::80ff:fffe]:1",
+    ],
+)
+def test_what_a_gateway_would_unwrap_counts_by_what_is_inside(text: str) -> None:
+    """A stranger's address must not lead to this host or its network by way of NAT64, 6to4 or Teredo."""
+    assert address.reach(text) == "private"
+    assert not address.may_keep(text, "9.9.9.9")
+
+
+def test_a_metadata_service_behind_a_translator_is_refused_too() -> None:
+    for text in ("[64:ff9b::a9fe:a9fe]:80", "[2002:a9fe:a9fe::]:80"):
+        with pytest.raises(Rejected):
+            address.check(text)
+
+
+def test_the_internet_behind_a_translator_is_the_internet() -> None:
+    assert address.reach("[64:ff9b::808:808]:1") == address.reach("[2002:808:808::1]:1") == "global"

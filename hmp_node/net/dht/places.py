@@ -7,7 +7,7 @@ import socket
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from hmp_node.wire.address import Ip, plain_ip, refusal
+from hmp_node.wire.address import Ip, is_global, plain_ip, refusal
 
 Place: TypeAlias = tuple[str, int]
 """IP in canonical form, without zone and never an IPv4 one inside IPv6; and UDP port."""
@@ -56,7 +56,7 @@ def subnet(ip: str) -> str:
 def is_public(ip: str) -> bool:
     """Whether the address is one of the internet."""
     address = ipaddress.ip_address(ip)
-    return address.is_global and not address.is_multicast
+    return is_global(address)
 
 
 @lru_cache(maxsize=CACHED)
