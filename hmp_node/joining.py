@@ -62,7 +62,7 @@ def _read(path: Path) -> str:
     if len(data) > MAX_BYTES:
         raise Rejected(Reject.TOO_LARGE, f"{path} is larger than {MAX_BYTES} bytes, so no seed list")
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise Rejected(Reject.BAD_UTF8, f"{path} is no text in UTF-8: {error}") from error
 

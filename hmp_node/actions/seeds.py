@@ -7,6 +7,7 @@ nobody else later; never an older list, never one that ended. What it says is st
 from __future__ import annotations
 
 import asyncio
+import codecs
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -190,6 +191,7 @@ def profile(name: str) -> bytes:
 
 def _read(ctx: Context, data: bytes, signer: str | None, *, now_us: int) -> _Offer:
     """The list in either form, its signer compared with the one it must have."""
+    data = data.removeprefix(codecs.BOM_UTF8)
     if wire.looks_signed(data):
         found = wire.read_signed(data, now_us=now_us, limits=ctx.limits)
         if found.network != ctx.network:
@@ -209,6 +211,7 @@ def _read(ctx: Context, data: bytes, signer: str | None, *, now_us: int) -> _Off
     some, faults = wire.read_v1(text, ctx.book.work_bits)
     if not some:
         said = "; ".join(f"line {number}: {why}" for number, why in faults[:3])
+        said += ". A signed list begins with an opening brace" if text.lstrip()[:1] == "[" else ""
         raise Rejected(Reject.BAD_SEED_LIST, f"the seed list is not taken: there is no seed in it. {said}")
     return _Offer(None, some, None, now_us + UNSIGNED_DAYS * _DAY_US, tuple(faults))
 

@@ -25,7 +25,7 @@ def read_text(path: Path, most: int, *, what: str) -> str:
     if len(data) > most:
         raise Rejected(Reject.TOO_LARGE, f"{str(path)[:SHOWN]!r} is longer than {most} bytes")
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         told = f"{str(path)[:SHOWN]!r} is not UTF-8 at byte {error.start}: {what} is expected"
         raise Rejected(Reject.BAD_UTF8, told) from error

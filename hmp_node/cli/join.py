@@ -18,6 +18,7 @@ from hmp_node.errors import Reject, Rejected
 SLACK_S = 45.0  # what the node may take beyond the time it was given: a list is fetched first
 LIST_BYTES = 262_144  # of a file with seeds, signed or to be signed
 TTL_S = 90 * 86_400
+LEAST_TTL_S, MOST_TTL_S = 60, 315_360_000
 SIGNER = click.option("--signer", metavar="DID", help="Take the list only if this agent signed it.")
 
 
@@ -96,6 +97,8 @@ def sign(session: Session, *, path: Path, ttl: int, out: Path | None) -> None:
 
     FILE is a YAML or JSON list of {did, name, addresses}; the name may be left out. The default of --ttl is 90d.
     """
+    if not LEAST_TTL_S <= ttl <= MOST_TTL_S:
+        raise click.UsageError("--ttl is from one minute to ten years, such as 12h or 90d")
     result = session.perform("seeds.sign", {"seeds": _seeds(path), "ttl_s": ttl})
     if out is None:
         session.show(result, lambda signed: [safe(signed["text"])])
@@ -111,8 +114,9 @@ def _seeds(path: Path) -> list[Any]:
     try:
         value = yaml.safe_load(text)  # JSON is YAML
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise Rejected(Reject.BAD_ARGUMENT, f"{str(path)[:100]!r} is neither YAML nor JSON: {error}") from error
-    if not isinstance(value, list) or not all(isinstance(seed, dict) for seed in value):
+        said = " ".join(str(error).split())
+        raise Rejected(Reject.BAD_ARGUMENT, f"{str(path)[:100]!r} is neither YAML nor JSON: {said}") from error
+    if not isinstance(value, list) or not value or not all(isinstance(seed, dict) for seed in value):
         raise Rejected(
             Reject.BAD_ARGUMENT, f"{str(path)[:100]!r} holds no list of seeds", remedy="- {did: ..., addresses: [...]}"
         )

@@ -68,7 +68,7 @@ class Dialler:
                     max_msg_size=MESSAGE_BYTES,
                 )
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
-            raise DialRefused(_reason(error, seconds)) from error
+            raise DialRefused(why(error, seconds)) from error
         if ws.protocol != self._subprotocol:
             await ws.close()
             raise DialRefused(f"{Reject.WRONG_NETWORK}: a WebSocket that does not speak {self._subprotocol}")
@@ -142,12 +142,12 @@ def _refusal(status: int, body: bytes, ours: str) -> str:
     return f"{code}: status {status}"
 
 
-def _reason(error: BaseException, seconds: float) -> str:
-    """The reason in an error of aiohttp or the system, first word stable."""
+def why(error: BaseException, seconds: float) -> str:
+    """The reason in an error of aiohttp or the system after an attempt of so many seconds, first word stable."""
     reason: str
     match error:
         case TimeoutError():
-            reason = f"timeout: no WebSocket within {seconds:g} s"
+            reason = f"timeout: no answer within {seconds:g} s"
         case aiohttp.ClientConnectorDNSError():
             reason = f"dns: {error.os_error.strerror or 'the name leads nowhere'}"
         case aiohttp.ClientSSLError():

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from hmp_node.errors import Failed, Failure, Reject, Rejected
-from hmp_node.net.dialler import CarefulResolver
+from hmp_node.net.dialler import CarefulResolver, why
 from hmp_node.wire.address import is_global, plain_ip
 from hmp_node.wire.seeds import MAX_BYTES
 
@@ -16,10 +16,10 @@ SECONDS = 20.0
 
 
 async def fetch(url: str) -> bytes:
-    """The body at ``url``, at most `MAX_BYTES`. `Rejected` BAD_ARGUMENT or TOO_LARGE, `Failed` FETCH_FAILED."""
+    """The body at ``url``, at most `MAX_BYTES`. `Rejected` BAD_ARGUMENT, `Failed` FETCH_FAILED."""
     parts = urlsplit(url)
     if parts.scheme != "https" or not parts.hostname or parts.username is not None:
-        raise Rejected(Reject.BAD_ARGUMENT, f"{url[:100]!r} is no https URL", remedy="https://HOST/PATH")
+        raise _no_url(url)
     ip = plain_ip(parts.hostname)
     if ip is not None and not is_global(ip):
         raise Rejected(
@@ -40,10 +40,10 @@ async def fetch(url: str) -> bytes:
             if response.status != 200:
                 raise _failed(url, f"it answered with status {response.status}")
             return await _body(url, response)
-    except TimeoutError as error:
-        raise _failed(url, f"no answer within {SECONDS:g} s") from error
-    except (aiohttp.ClientError, OSError) as error:
-        raise _failed(url, type(error).__name__) from error
+    except aiohttp.InvalidURL as error:
+        raise _no_url(url) from error
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        raise _failed(url, why(error, SECONDS)) from error
 
 
 async def _body(url: str, response: aiohttp.ClientResponse) -> bytes:
@@ -51,8 +51,12 @@ async def _body(url: str, response: aiohttp.ClientResponse) -> bytes:
     async for piece in response.content.iter_chunked(16_384):
         body += piece
         if len(body) > MAX_BYTES:
-            raise Rejected(Reject.TOO_LARGE, f"what {url[:100]} gives is larger than {MAX_BYTES} bytes")
+            raise _failed(url, f"it gives more than {MAX_BYTES} bytes, so no seed list")
     return bytes(body)
+
+
+def _no_url(url: str) -> Rejected:
+    return Rejected(Reject.BAD_ARGUMENT, f"{url[:100]!r} is no https URL", remedy="https://HOST/PATH")
 
 
 def _failed(url: str, why: str) -> Failed:

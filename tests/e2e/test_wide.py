@@ -73,7 +73,7 @@ def test_a_network_is_joined_by_a_signed_list_and_a_bare_did_resolves_in_it(
             (served / "junk.json").write_text('{"hmp_container":' + "[" * 100_000)
             for path, code in (
                 ("away", "fetch_failed"),
-                ("large", "too_large"),
+                ("large", "fetch_failed"),
                 ("none", "fetch_failed"),
                 ("junk.json", "too_deep"),
             ):

@@ -74,7 +74,7 @@ async def test_nobody_answers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as plug:
         address = "{}:{}".format(*plug.getsockname())
         found = await reason(address, NetSettings(connect_timeout=0.2))
-    assert found == "timeout: no WebSocket within 0.2 s"
+    assert found == "timeout: no answer within 0.2 s"
 
 
 async def test_a_name_that_is_unknown() -> None:
