@@ -14,6 +14,7 @@ import logging
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -98,6 +99,13 @@ class Home:
         token = secrets.token_urlsafe(32)
         write_private(self.token, token + "\n")
         return token
+
+    def free_bytes(self) -> int | None:
+        """What is free on the disk that the home is on; None where the system does not say."""
+        try:
+            return shutil.disk_usage(self.path).free
+        except OSError:
+            return None
 
     def read_contacts(self) -> dict[str, Any] | None:
         """What the DHT knew when it last ran; None if nothing readable is there."""

@@ -212,6 +212,7 @@ async def _build(node: Node, me: Identity, probe: Probe, stack: contextlib.Async
         look_up=node.finding.finders.look_up,
         fetch=fetch,
         is_near=Lately().is_near,
+        free_bytes=node.home.free_bytes,
     )
     node.actions = Actions(node.context)
     keep_head(node.database, chain, sign=me.sign, now_us=now_us, file=head)

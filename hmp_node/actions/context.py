@@ -57,7 +57,8 @@ class ActionSettings:
 class MailmanSettings:
     """Section ``mailman`` of node.yaml: what this node keeps for others, if it serves as a mailman.
 
-    Sizes are bytes of sealed containers. ``sender_bytes``: of one sender, all clients together.
+    Sizes are bytes of sealed containers. ``sender_bytes``: of one sender, all clients together. ``reserve_bytes``:
+    what stays free on the disk, so that what was signed for can be handed out, receipted and deleted.
     """
 
     serve: bool = False
@@ -65,6 +66,7 @@ class MailmanSettings:
     total_bytes: int = 268_435_456
     client_bytes: int = 16_777_216
     sender_bytes: int = 4_194_304
+    reserve_bytes: int = 134_217_728
     keep_days: int = 30
 
 
@@ -163,6 +165,7 @@ class Context:
     look_up: Callable[[str], Awaitable[None]] = no_finder
     fetch: Callable[[str], Awaitable[bytes]] = no_fetch
     is_near: Callable[[str], bool] = lambda _ip: False
+    free_bytes: Callable[[], int | None] = lambda: None  # on the store's disk, None if nobody knows
     running: bool = True  # False: only the store is there, read while no node runs
     standings: Standings = field(default_factory=Standings)
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from hmp_node.actions import reach
+from hmp_node.actions import reach, revoke
 from hmp_node.actions.actors import Actor, System
 from hmp_node.actions.context import Context
 from hmp_node.actions.doctor import mesh
@@ -22,13 +22,14 @@ _DAY_US = 86_400_000_000
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Who this node is; ``card`` is one line to hand to a friend."""
+    """Who this node is; ``card`` is one line to hand to a friend. ``revoked``: the key was given up, for good."""
 
     did: str
     public_key: str
     name: str
     network: str
     card: str
+    revoked: bool = False
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -46,6 +47,7 @@ class Status(msgspec.Struct, frozen=True):
     connections: list[dict[str, Any]]
     reach: Reach
     node: dict[str, Any]
+    revoked: bool = False
 
 
 @action(
@@ -59,7 +61,8 @@ class Status(msgspec.Struct, frozen=True):
 )
 async def node_id(ctx: Context, _actor: Actor, _args: Nothing) -> Identity:
     """No secret is in it."""
-    return Identity(ctx.me.did, b58encode(ctx.me.public_key), ctx.me.name, ctx.network, ctx.card())
+    gone = await revoke.own_revocation(ctx) is not None
+    return Identity(ctx.me.did, b58encode(ctx.me.public_key), ctx.me.name, ctx.network, ctx.card(), gone)
 
 
 @action(
@@ -87,6 +90,7 @@ async def node_status(ctx: Context, _actor: Actor, _args: Nothing) -> Status:
         connections=[_connection(peer) for peer in await mesh(ctx)],
         reach=await reach.report(ctx.db, ctx.now()),
         node=ctx.status(),
+        revoked=await revoke.own_revocation(ctx) is not None,
     )
 
 

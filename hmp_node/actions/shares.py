@@ -31,9 +31,12 @@ class Room:
         return not (standing.blocked or standing.revoked or standing.takes_notes is False)
 
     async def take(self, client: str, size: int) -> bool:
-        """Take room for one container, if the client's share and the sender's have it."""
+        """Take room for one container, if the client's share, the sender's and the disk have it."""
         limits = self._ctx.mailman
         of_client, of_sender = await self._share("client", client), await self._share("sender", self.sender)
+        free = self._ctx.free_bytes()
+        if free is not None and free < limits.reserve_bytes:
+            return False
         if size > min(limits.client_bytes - of_client, limits.sender_bytes - of_sender, limits.total_bytes):
             return False
         if of_client == 0 and await mailbag.served(self._tx) >= limits.clients:

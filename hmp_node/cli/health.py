@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from hmp_node.cli.render import who
+from hmp_node.cli.render import REVOKED, who
 from hmp_node.cli.session import Session
 from hmp_node.cli.text import safe
 from hmp_node.cli.verb import verb
@@ -26,6 +26,8 @@ def status(session: Session) -> None:
 def _status_lines(result: dict[str, Any]) -> Iterator[str]:
     """What a person looks for: who, whether others reach us, who is there, what waits, and what is wrong."""
     node = result["node"]
+    if result.get("revoked"):
+        yield REVOKED
     yield f"reachable: {_reach(result['reach'])}"
     yield f"did: {safe(result['did'])}"
     if "uptime_s" in node:

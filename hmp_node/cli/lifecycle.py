@@ -13,7 +13,7 @@ import click
 
 from hmp_node.cli.console import Console
 from hmp_node.cli.files import bad_path
-from hmp_node.cli.render import done, fields
+from hmp_node.cli.render import REVOKED, done, fields
 from hmp_node.cli.session import Session
 from hmp_node.cli.text import safe
 from hmp_node.cli.verb import verb
@@ -71,6 +71,8 @@ def identity(session: Session, *, qr: bool) -> None:
 
 
 def _identity_lines(result: dict[str, Any], *, with_qr: bool) -> Iterator[str]:
+    if result.get("revoked"):
+        yield REVOKED
     yield from fields(result)
     if with_qr:
         import segno

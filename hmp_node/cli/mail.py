@@ -124,8 +124,12 @@ def route(row: Mapping[str, Any]) -> str:
     """How a row of the outbox went, and why not better; which mailmen hold it while nobody has proven it; else ""."""
     way = row.get("route")
     if way is None:
-        held = [author(relay["mailman"]) for relay in row.get("relays", ()) if relay["state"] == "relayed"]
-        return f"held by {', '.join(held)}" if held else ""
+        relays = row.get("relays", ())
+        held = [author(relay["mailman"]) for relay in relays if relay["state"] == "relayed"]
+        if held:
+            return f"held by {', '.join(held)}"
+        refused = [relay for relay in relays if relay["state"] == "refused"]
+        return "; ".join(f"{author(relay['mailman'])} did not take it: {safe(relay['reason'])}" for relay in refused)
     told = ROUTES.get(way["kind"]) or "relayed" + (f" through {author(way['via'])}" if way["via"] else "")
     return told + (f" ({safe(way['why'])})" if way["why"] else "")
 

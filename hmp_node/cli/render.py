@@ -7,6 +7,7 @@ from typing import Any
 
 from hmp_node.cli.text import ELLIPSIS, fit, indented, safe, table
 
+REVOKED = "revoked: this key was given up for good; `hmp-node --home NEW init` makes another"
 PREVIEW = 400  # characters of a note that a list looks at
 
 
