@@ -392,6 +392,20 @@ async def test_shares_of_a_sender_and_of_a_client(tmp_path: Path, clock: Clock, 
         assert len(await fill(erin, alice, bob, 9)) == 3, "what was handed out makes room"
 
 
+async def test_a_mailman_takes_no_mail_while_its_disk_is_nearly_full(
+    tmp_path: Path, clock: Clock, alice: Side, bob: Side
+) -> None:
+    """What it signed for has to be receipted and deleted in the room that is left."""
+    async with postman(tmp_path, "erin", clock, MailmanSettings(reserve_bytes=1000)) as erin:
+        await name(bob, erin)
+        erin.context.free_bytes = lambda: 1000
+        assert len(await fill(erin, alice, bob, 2)) == 2
+        erin.context.free_bytes = lambda: 999
+        assert await fill(erin, alice, bob, 1) == []
+        await hand_out(erin, bob)
+        assert (await erin.do("mailman.list")).held.count == 0
+
+
 async def test_a_mailman_serves_so_many_clients_at_once(tmp_path: Path, clock: Clock, alice: Side, bob: Side) -> None:
     async with (
         postman(tmp_path, "erin", clock, MailmanSettings(clients=1)) as erin,
