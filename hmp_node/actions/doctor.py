@@ -142,7 +142,7 @@ async def _look_at_node(ctx: Context) -> list[Finding]:
             remedy="is the network up? `hmp-node peers --why` shows what was tried",
         ),
         await _reach(ctx),
-        *await _finders(ctx),
+        *await _finders(ctx, lonely=online == 0),
         *await _seeds(ctx),
         Finding("outbox", f"{waiting} notes on their way"),
         *(
@@ -165,17 +165,17 @@ async def _reach(ctx: Context) -> Finding:
     )
 
 
-async def _finders(ctx: Context) -> list[Finding]:
-    """What finders say keeps them from finding. That nobody of the network is known is no fault where the owner
-    joined none."""
+async def _finders(ctx: Context, *, lonely: bool) -> list[Finding]:
+    """What finders say keeps them from finding. An empty DHT is a fault only of who joined a network and is alone."""
     figures: dict[str, dict[str, Any]] = ctx.status().get("finders", {})
-    alone = not await seed_lists.listing(ctx.db)
+    needs_dht = lonely and bool(await seed_lists.listing(ctx.db))
     unheard = await _unheard_neighbours(ctx, figures.get(addresses.LAN, {}))
     return [
         _finding(
             f"finder {name}",
             unheard if name == addresses.LAN and unheard else _said(facts),
-            ok=not (facts.get("problem") or (name == addresses.LAN and unheard)) or (name == addresses.DHT and alone),
+            ok=not (facts.get("problem") or (name == addresses.LAN and unheard))
+            or (name == addresses.DHT and not needs_dht),
             remedy=_FINDER_REMEDIES.get(name, "`join` by address works without it"),
         )
         for name, facts in figures.items()

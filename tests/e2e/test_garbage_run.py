@@ -16,7 +16,21 @@ import aiohttp
 import pytest
 
 from hmp_node.wire import canonical
-from hmp_node.wire.frames import Channel, Containers, cut, encode
+from hmp_node.wire.container import VerifiedContainer
+from hmp_node.wire.frames import (
+    Channel,
+    Containers,
+    DialBack,
+    DialledBack,
+    Frame,
+    Offer,
+    Offered,
+    Refused,
+    Stamp,
+    Want,
+    cut,
+    encode,
+)
 from hmp_node.wire.limits import Limits
 from hmp_node.wire.text import container_did
 from tests.bench.common import process
@@ -135,6 +149,20 @@ class Fuzzer:
         else:
             await first.send_str("text where bytes are due")
 
+    def frame(self, note: VerifiedContainer) -> Frame:
+        """One of every kind that a peer may send."""
+        number = self.rng.randrange(2**32)
+        kinds: tuple[Frame, ...] = (
+            Containers((note.to_mesh(),) * self.rng.randint(1, 3)),
+            Offer((Offered(note.did, self.to, number + 1, 0), Offered(note.did, note.sender, 9, 100))),
+            Want((note.did, note.did)),
+            DialBack(number, 1 + number % 65_535, number),
+            DialledBack(number, "9.9.9.9:7440", "ok"),
+            Stamp(note.did, number),
+            Refused(note.did, "work_needed", temporary=True),
+        )
+        return self.rng.choice(kinds)
+
     async def frames(self, count: int) -> None:
         """Frames mutated in clear and then sealed well, and sealed messages mutated on the wire."""
         while self.sent["frames"] < count:
@@ -142,7 +170,7 @@ class Fuzzer:
                 await guest.shake()
                 await guest.announce()
                 self.sent["frames"] += 1
-                frame = encode(Containers((guest.keys.note(self.to, "x").to_mesh(),) * self.rng.randint(1, 3)))
+                frame = encode(self.frame(guest.keys.note(self.to, "x")))
                 for piece in cut(mutated(frame, self.rng)):
                     message = _cipher(guest.channel).encrypt(piece)
                     await guest.ws.send_bytes(mutated(message, self.rng) if self.rng.random() < 0.2 else message)
