@@ -10,7 +10,7 @@ from hmp_node.store.sql import in_list
 
 KINDS = ("interest", "expertise", "topic", "role")
 MAX_SCOPES = 4  # of one peer, besides the one for everybody
-SHORTEST_PART = 3  # characters of a word that may be a part of another
+SHORTEST_PART = 3  # bytes in UTF-8 of a word that may be a part of another: three Latin letters, one sign of Chinese
 
 _CANDIDATES = 2_000
 
@@ -100,7 +100,7 @@ async def words_of(reader: Reader, dids: Sequence[str]) -> dict[str, list[tuple[
 def alike(wanted: str, word: str) -> bool:
     """Whether two folded words are equal, or one is a part of the other."""
     short, long = sorted((wanted, word), key=len)
-    return wanted == word or (len(short) >= SHORTEST_PART and short in long)
+    return wanted == word or (len(short.encode()) >= SHORTEST_PART and short in long)
 
 
 async def matching(reader: Reader, wanted: Mapping[str, Sequence[str]]) -> list[str]:

@@ -11,6 +11,7 @@ import pytest
 from hmp_node.actions.context import BookSettings
 from hmp_node.errors import HmpError
 from hmp_node.mesh.events import Told
+from hmp_node.store.announced import alike
 from hmp_node.wire.container import Draft, VerifiedContainer
 from tests.actions.sides import Clock, Key, Side, foreign, side
 
@@ -145,3 +146,20 @@ async def test_words_that_are_patterns_match_only_themselves(alice: Side, bob: S
     await alice.take(carol.announcement(interests=["100%", "a_b", "back\\slash"]), "peer.announced")
     for word, told in (("100%", 2), ("%", 1), ("100", 2), ("axb", 1), ("a_b", 2), ("back\\slash", 2), ("___", 1)):
         assert len(await ask(alice, bob, interests=[word])) == told, word
+
+
+@pytest.mark.parametrize(
+    ("wanted", "word", "fits"),
+    [
+        ("neuro", "neuroscience", True),
+        ("ne", "neuroscience", False),
+        ("🧠", "нейронаука 🧠", True),
+        ("科学", "神経科学", True),
+        ("神経科学入門", "科学", True),
+        ("art", "art", True),
+        ("ai", "ai", True),
+        ("ai", "brain", False),
+    ],
+)
+def test_a_part_of_a_word_counts_if_it_says_anything(wanted: str, word: str, fits: bool) -> None:
+    assert alike(wanted, word) is fits
