@@ -75,7 +75,7 @@ class Finders:
         self.each: list[Finder] = []
         self._learn = learn
         self._waiting: OrderedDict[Hint, None] = OrderedDict()
-        self._known: OrderedDict[Hint, float] = OrderedDict()
+        self._known: OrderedDict[Hint, tuple[float, float]] = OrderedDict()  # (when it was passed on, until)
         self._arrival = asyncio.Event()
         self._learnt = asyncio.Condition()
         self._learning = False
@@ -85,10 +85,12 @@ class Finders:
         """Take a hint from a finder; on the event loop."""
         now = asyncio.get_running_loop().time()
         said = hint._replace(expires_us=None)
-        if now - self._known.pop(said, -SAME_AGAIN_S) < SAME_AGAIN_S:
-            self._known[said] = now
+        at, until = self._known.pop(said, (float("-inf"), 0.0))
+        ends = float("inf") if hint.expires_us is None else float(hint.expires_us)
+        if now - at < SAME_AGAIN_S and ends >= until:  # one that ends sooner takes something back
+            self._known[said] = (at, until)
             return
-        self._known[said] = now
+        self._known[said] = (now, ends)
         if len(self._known) > KNOWN_MAX:
             self._known.popitem(last=False)
         self._waiting[hint] = None
