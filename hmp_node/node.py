@@ -378,7 +378,7 @@ async def _follow(node: Node) -> None:
     """Hear what happens, for those who have to do something about it."""
     async with node.feed.subscribe() as events:
         async for event in events:
-            if event.topic in ANNOUNCE_AGAIN:
+            if event.topic in ANNOUNCE_AGAIN or event.data.get("did") in node.announcer.standpoint.own_mailmen:
                 node.announcer.change()
             if event.topic == REVOKED:
                 node.finding.revoke()

@@ -42,7 +42,8 @@ class Standpoint:
 
     public: tuple[tuple[str, int | None], ...] = ()
     near: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (scope, addresses), localhost first
-    mailmen: tuple[str, ...] = ()
+    own_mailmen: tuple[str, ...] = ()
+    mailmen: tuple[str, ...] = ()  # those that we have met, to be told to others
     mailmen_at: tuple[str, ...] = ()  # the same, as a card names them
     serving: bool = False
     unproven: tuple[str, ...] = ()  # public ones whose work is not done yet
@@ -124,10 +125,11 @@ class Announcer:
         near = self._near(found, [address for address in by_hand if reach_of(address) in ("private", "loopback")])
         if self._settings.dht.allow_private:
             worked += [(address, None) for _, some in near for address in some]
-        mailmen = await mailman.own(self._context.db)
+        mailmen = await mailman.met(self._context.db)
         return Standpoint(
             public=tuple(dict.fromkeys(worked)),
             near=near,
+            own_mailmen=await mailman.own(self._context.db),
             mailmen=mailmen,
             mailmen_at=tuple([await self._at_home(did) for did in mailmen if did_key(did) is not None]),
             serving=await mailman.serving(self._context, self._context.db),
@@ -189,7 +191,7 @@ class Announcer:
             return
         announcements = [self._announcement(scope, near, now) for scope, near in now.near]
         announcements.append(self._announcement("", (), now))
-        self._post(MailmenChanged(now.mailmen, now.serving))
+        self._post(MailmenChanged(now.own_mailmen, now.serving))
         self._post(Started(tuple(announcements), self._dial_back_port()))
         node = self._settings.node
         self._present(

@@ -75,7 +75,6 @@ async def peer_announced(ctx: Context, _actor: Peer, args: ContainerArgs) -> Ann
         newer = await _replace(ctx, tx, container, payload, brought=False, now=now)
         if newer:
             await keep_announced(ctx, tx, container.sender, args.arrival, now=now)
-        await peers.set_status(tx, container.sender, "online", now=now)
         await _tell_reads(tx, container.sender, before)
         await _tell_revocations(tx, container.sender, before)
         return Announced(newer), await _build_drafts(ctx, tx, container, now=now)
@@ -135,6 +134,8 @@ async def _hear(
     if revokes:
         return await _hear_revocation(ctx, tx, container, standing, now=now)
     if await peers.is_shunned(tx, did):
+        return Announced(newer=False)
+    if not await peers.status_of(tx, did) and not _leads_anywhere(ctx, container, payload):
         return Announced(newer=False)
     await peers.hear_of(tx, did, name=None, most=ctx.book.addresses, now=now)
     newer = await _replace(ctx, tx, container, payload, brought=True, now=now)
@@ -273,6 +274,13 @@ async def _describe(tx: Tx, container: VerifiedContainer, payload: dict[str, Any
 def fold_words(words: Any) -> list[str]:
     """Announced words as they are compared, each once, the first `MAX_WORDS`."""
     return [word for word in dict.fromkeys(fold_word(word) for word in words) if word][:MAX_WORDS]
+
+
+def _leads_anywhere(ctx: Context, container: VerifiedContainer, payload: dict[str, Any]) -> bool:
+    """Whether hearsay of somebody unknown is of any use: an address that cost its work, or a mailman. Names alone are
+    free, and whoever answers our question could make up any number of them."""
+    worked = (_has_work(ctx, container, entry) for address, entry in _entries(container) if is_for_all(address))
+    return any(worked) or any(_is_agent(mailman) for mailman in payload.get("mailman", ()))
 
 
 def _is_agent(did: str) -> bool:

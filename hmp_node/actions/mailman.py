@@ -82,6 +82,11 @@ async def own(reader: Reader) -> tuple[str, ...]:
     return tuple(row.did for row in await relays.own(reader))
 
 
+async def met(reader: Reader) -> tuple[str, ...]:
+    """Those of `own` that were ever connected: only they are announced, since an unproven name holds nothing."""
+    return tuple([did for did in await own(reader) if await peers.last_seen(reader, did)])
+
+
 async def serving(ctx: Context, reader: Reader) -> bool:
     """Whether we take mail for others: the owner's last word, else `mailman.serve` of node.yaml."""
     said = await settings.get(reader, SERVE)

@@ -21,7 +21,7 @@ from hmp_node.actions import facts, names
 from hmp_node.actions.actors import Actor
 from hmp_node.actions.context import Context
 from hmp_node.actions.registry import action
-from hmp_node.errors import HmpError, Reject, Rejected
+from hmp_node.errors import Failed, Failure, HmpError, Reject, Rejected
 from hmp_node.mesh.events import PingAsked
 from hmp_node.store import addresses, peers, seed_lists
 from hmp_node.store.database import Tx
@@ -172,7 +172,11 @@ async def _get(ctx: Context, args: SeedsJoin) -> tuple[str, bytes]:
     if sum(given is not None for given in (args.url, args.text, args.profile)) != 1:
         raise Rejected(Reject.BAD_ARGUMENT, "give url, text or profile, one of them")
     if args.url is not None:
-        return args.origin or args.url, await ctx.fetch(args.url)
+        try:
+            async with asyncio.timeout(args.timeout_s):
+                return args.origin or args.url, await ctx.fetch(args.url)
+        except TimeoutError:
+            raise Failed(Failure.TIMED_OUT, f"{args.url[:100]} gave no list within {args.timeout_s:g} s") from None
     if args.profile is not None:
         return args.origin or f"profile {args.profile}", await asyncio.to_thread(profile, args.profile)
     return args.origin or "text", (args.text or "").encode()

@@ -46,7 +46,6 @@ async def tell(client: Side, *mailmen: Side, to: Sequence[Side]) -> None:
 async def up(one: Side, other: Side) -> None:
     """A channel between them: ``one`` knows that ``other`` is connected."""
     await one.take(other.announcement(roles=["mailman"]), "peer.announced")
-    await one.system("peer.up", did=other.did, address="203.0.113.9:7440", initiator=True)
 
 
 def fresh(receiver: Side, container: VerifiedContainer) -> VerifiedContainer:

@@ -24,6 +24,7 @@ from hmp_node.store.database import Params, Row, StoreSettings
 from hmp_node.store.log import HeadFile, keep_head, open_chain
 from hmp_node.store.sqlite import SqliteDatabase, open_sqlite
 from hmp_node.wire import pow as work
+from hmp_node.wire.address import show
 from hmp_node.wire.container import Draft, VerifiedContainer, build, parse_mesh, verify
 from hmp_node.wire.limits import Limits
 from hmp_node.wire.text import agent_did, time_text
@@ -94,7 +95,12 @@ class Side:
         signer, ``bringer``: the peer whose channel it came by, if that is told."""
         fresh = verify(parse_mesh(container.to_mesh()), now_us=self.clock(), pinned=self.actions.pinned)
         argument = {"container": fresh, "arrival": arrival, "bringer": bringer, "stamp": stamp}
-        return await self.actions.perform(Peer(by or fresh.sender), action, argument)
+        taken = await self.actions.perform(Peer(by or fresh.sender), action, argument)
+        if action == "peer.announced" and not taken.revoked:  # the mesh lets the peer in
+            host = "127.0.0.1" if arrival == "localhost" else arrival
+            address = show(host, 50_000) if host else ""
+            await self.system("peer.up", did=fresh.sender, address=address, initiator=False)
+        return taken
 
     async def due(self, did: str, *, after: int = 0, limit: int = 1000) -> list[tuple[int, str, VerifiedContainer]]:
         rows = await queries.answer(self.context, OutboxDue(did, after, limit))

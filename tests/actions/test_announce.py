@@ -48,6 +48,15 @@ async def test_what_a_peer_says_of_itself_is_stored_as_said(alice: Side, bob: Si
     ]
 
 
+async def test_a_peer_is_online_when_its_channel_is_up_and_not_before(alice: Side, bob: Side) -> None:
+    """It may refuse us after it has said who it is."""
+    await alice.actions.perform(Peer(bob.did), "peer.announced", {"container": bob.announcement()})
+    shown = await alice.do("peer.show", peer=bob.did)
+    assert (shown.state, shown.last_seen) == ("untrusted", None)
+    await alice.system("peer.up", did=bob.did, address="203.0.113.9:7440", initiator=True)
+    assert (await alice.do("peer.show", peer=bob.did)).state == "online"
+
+
 async def test_conformance_39_an_older_announcement_never_replaces_a_newer(alice: Side, bob: Side) -> None:
     older, newer = bob.announcement(name="older"), bob.announcement(name="newer")
     assert (await alice.take(newer, "peer.announced")).newer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.e2e.harness import Node, rows, wait_for
+from tests.e2e.harness import Node, hmp_node, rows, wait_for
 
 TIGHT = {"HMP_MAIL__STRANGER_NOTES_PER_DAY": "2", "HMP_MAIL__WORK_BITS": "12", "HMP_MAIL__WORK_NOTES_PER_DAY": "3"}
 QUICK = {"HMP_MESH__BACKOFF_BASE": "0.1", "HMP_MAIL__RETRY_S": "0.5", "HMP_MAIL__ORDER_HOLD_S": "1"}
@@ -53,3 +53,13 @@ def test_a_purged_stranger_is_not_brought_back_by_any_finder(tmp_path: Path) -> 
             again.cli("send", bob.did, "купи!!")
             assert again.did not in [row["did"] for row in bob.cli("peers")["peers"]]
             assert received(tmp_path / "bob") == []
+
+
+def test_whoever_refuses_us_is_not_called_online(tmp_path: Path) -> None:
+    with Node(tmp_path / "bob") as bob, Node(tmp_path / "al") as al:
+        bob.cli("block", al.did)
+        refused = hmp_node(tmp_path / "al", "join", bob.mesh)
+        assert refused.returncode == 1
+        assert "blocked" in refused.stderr
+        assert [row["state"] for row in al.cli("peers")["peers"] if row["did"] == bob.did] in ([], ["untrusted"])
+        assert al.cli("status")["peers_online"] == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -21,7 +22,9 @@ from hmp_node.presence import Announcer
 from hmp_node.wire import pow as work
 from hmp_node.wire.container import VerifiedContainer
 from tests.nodes.test_clocks import ALONE
+from tests.wire.agents import Agent
 
+MAILMAN = Agent("postman").did
 LAN = Interface("eth0", "10.1.2.3", 24, socket.AF_INET)
 LAN6 = Interface("eth0", "fd00::3", 64, socket.AF_INET6)
 LINK = Interface("eth0", "fe80::3", 64, socket.AF_INET6)
@@ -139,6 +142,19 @@ async def test_a_node_that_serves_as_a_mailman_says_so(tmp_path: Path) -> None:
         assert payload(our.started.announcements[-1])["roles"] == ["mailman"]
         assert "store-forward" in payload(our.started.announcements[-1])["capabilities"]
         assert MailmenChanged((), serving=True) in our.posted
+
+
+async def test_a_mailman_is_announced_once_it_was_met(tmp_path: Path) -> None:
+    """Anybody can make up an agent that calls itself a mailman."""
+    async with desk(tmp_path / "a", LAN) as our:
+        system = functools.partial(our.running.actions.perform, System())
+        await our.running.actions.perform(User(), "mailman.use", {"peer": MAILMAN})
+        await our.announcer.look()
+        assert MailmenChanged((MAILMAN,), serving=False) in our.posted, "its mail is taken all the same"
+        assert payload(our.started.announcements[-1])["mailman"] == []
+        await system("peer.up", {"did": MAILMAN, "address": "9.9.9.9:7440", "initiator": True})
+        await our.announcer.look()
+        assert payload(our.started.announcements[-1])["mailman"] == [MAILMAN]
 
 
 async def test_a_revoked_node_says_that_and_nothing_else(tmp_path: Path) -> None:
