@@ -11,7 +11,7 @@ import contextlib
 import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hmp_node import __version__
@@ -44,7 +44,7 @@ class Standpoint:
     near: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (scope, addresses), localhost first
     own_mailmen: tuple[str, ...] = ()
     mailmen: tuple[str, ...] = ()  # those that we have met, to be told to others
-    mailmen_at: tuple[str, ...] = ()  # the same, as a card names them
+    mailmen_at: tuple[str, ...] = field(default=(), compare=False)  # the same, as a card names them
     serving: bool = False
     unproven: tuple[str, ...] = ()  # public ones whose work is not done yet
     revoked: bool = False
