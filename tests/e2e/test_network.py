@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.harness import Node, report, wait_for
+from tests.e2e.harness import Node, hmp_node, report, wait_for
 
 # One building, no internet: on loopback nobody has an address for everybody.
 CLOSED = {
@@ -18,9 +19,9 @@ CLOSED = {
 }
 
 
-def node(path: Path, number: int) -> Node:
+def node(path: Path, number: int, **more: str) -> Node:
     """A node on a host address of its own."""
-    return Node(path / f"n{number}", listen=f"127.7.{number}.1:0", env=CLOSED)
+    return Node(path / f"n{number}", listen=f"127.7.{number}.1:0", env=CLOSED | more)
 
 
 def dht(one: Node) -> dict[str, Any]:
@@ -62,3 +63,26 @@ def test_a_bare_did_resolves_and_the_network_outlives_its_seed(tmp_path: Path) -
             assert again.did == al.did
             delivered(again, eve.did, "without the seed")
     assert bob.did != eve.did
+
+
+def test_an_agent_is_found_by_what_it_is_about(tmp_path: Path) -> None:
+    """Nobody told the asker of it: the DHT knows who announces a word."""
+    about = {"HMP_NODE__INTERESTS": '["Нейронауки", "🧠"]', "HMP_NODE__NAME": "Боб"}
+    with node(tmp_path, 11) as seed, node(tmp_path, 12, **about) as bob, node(tmp_path, 13) as al:
+        for one in (bob, al):
+            one.cli("join", seed.mesh)
+        for one in (bob, al):
+            wait_for("it is in the DHT", partial(in_the_dht, one))
+        found = wait_for("it is found", partial(about_neurons, al))
+        assert [match["did"] for match in found] == [bob.did]
+        assert found[0]["words"]["interest"] == ["нейронауки"]
+        nobody = hmp_node(al.home, "find", "--interest", "neuroscience", "--timeout", "3", "--json")
+        assert (nobody.returncode, json.loads(nobody.stdout)["matches"]) == (1, [])
+        delivered(al, found[0]["did"], "и я о том же")
+
+
+def about_neurons(one: Node) -> list[dict[str, Any]]:
+    """Whom it finds."""
+    done = hmp_node(one.home, "find", "--interest", "НЕЙРОНАУКИ", "--timeout", "4", "--json")
+    found: list[dict[str, Any]] = json.loads(done.stdout)["matches"]
+    return found
