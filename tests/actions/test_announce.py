@@ -465,3 +465,15 @@ async def test_no_key_is_pinned_for_a_note_that_is_refused(alice: Side, bob: Sid
         assert (await alice.take(note)).state == "refused"
     assert await alice.value("SELECT COUNT(*) FROM peer_keys") == 0
     assert alice.context.pinned == {}
+
+
+async def test_hearsay_of_somebody_unknown_has_to_lead_somewhere(alice: Side, bob: Side) -> None:
+    """Names cost nothing: whoever answers a question of ours could make up any number of mailmen."""
+    free = bob.announcement(roles=["mailman"], name="carol", addresses=[{"addr": "9.9.9.9:7440"}])
+    assert not (await alice.take(free, "peer.heard", by=Key("eve").did)).newer
+    nobody = bob.announcement(mailman=["did:hmp:agent:0"])
+    assert not (await alice.take(nobody, "peer.heard", by=Key("eve").did)).newer
+    assert (await alice.do("peer.list")).peers == []
+    paid = bob.announcement(roles=["mailman"], addresses=bob.worked("9.9.9.9:7440"))
+    assert (await alice.take(paid, "peer.heard", by=Key("eve").did)).newer
+    assert [row.did for row in (await alice.do("peer.list")).peers] == [bob.did]
