@@ -297,6 +297,7 @@ async def _serve(
         ("mesh", node.driver.run),
         ("upkeep", lambda: _upkeep(node)),
         ("announcing", node.announcer.run),
+        ("proving", node.announcer.prove),
         ("following", lambda: _follow(node)),
         ("joining", lambda: keep_joined(_as_owner(node), settings.node.join, folder=node.home.path)),
         *finding.jobs,

@@ -21,7 +21,7 @@ from hmp_node.config import MAILMAN, Config
 from hmp_node.errors import HmpError
 from hmp_node.mesh.events import Event, MailmenChanged, Started
 from hmp_node.net.finders import Presence
-from hmp_node.net.interfaces import Interface, interfaces
+from hmp_node.net.interfaces import Interface, interfaces, listens_on
 from hmp_node.store import own
 from hmp_node.wire import pow as work
 from hmp_node.wire.address import parse_listen, plain_ip, show
@@ -31,7 +31,6 @@ from hmp_node.wire.text import AGENT_PREFIX, did_key
 
 LOOK_S = 5.0  # between two looks at the interfaces
 SCOPES_MAX = 16
-WILDCARDS = {"0.0.0.0": (4,), "::": (4, 6)}  # noqa: S104 not a bind
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +70,7 @@ class Announcer:
         self._post, self._present, self._mine, self._leave, self._look = post, present, mine, leave, look
         self._ips: frozenset[str] = frozenset()
         self._changed = asyncio.Event()
+        self._lacking = asyncio.Event()
         self._told: Standpoint | None = None
 
     def change(self) -> None:
@@ -78,14 +78,20 @@ class Announcer:
         self._changed.set()
 
     async def run(self) -> None:
-        """Look, tell, mine what is missing, and wait for the next change; until cancelled."""
+        """Look, tell, and wait for the next change; until cancelled."""
         while True:
             self._changed.clear()
             await self.look()
-            await self._work()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
                     await self._changed.wait()
+
+    async def prove(self) -> None:
+        """Mine what a look found missing; until cancelled. Apart from `run`: minutes of work must not blind it."""
+        while True:
+            await self._lacking.wait()
+            self._lacking.clear()
+            await self._prove()
 
     async def look(self) -> None:
         """Take stock, and tell everybody if anything is new."""
@@ -95,6 +101,8 @@ class Announcer:
             self._leave(gone)
         self._ips = ips
         self.standpoint = await self._take_stock(found)
+        if self.standpoint.unproven:
+            self._lacking.set()
         if self.standpoint != self._told:
             await self._tell(self.standpoint)
             self._told = self.standpoint
@@ -172,15 +180,7 @@ class Announcer:
 
     def _at(self, ip: str) -> list[str]:
         """The addresses at which we listen on this IP."""
-        parsed = ipaddress.ip_address(ip)
-        spots = []
-        for bound in self._bound:
-            host, port = parse_listen(bound)
-            listening = plain_ip(host)
-            everywhere = parsed.version in WILDCARDS.get(host, ())
-            if everywhere or listening == parsed:
-                spots.append(show(ip, port))
-        return spots
+        return [show(ip, parse_listen(bound)[1]) for bound in self._bound if listens_on(bound, ip)]
 
     # --- telling ---
 
@@ -250,19 +250,18 @@ class Announcer:
 
     # --- proof of work ---
 
-    async def _work(self) -> None:
+    async def _prove(self) -> None:
         """Mine for the first address that lacks its proof; the next look announces it."""
         for address in self.standpoint.unproven[:1]:
             text = work.stamp_text(self._context.me.did, address)
-            nonce = await self._mine(text, self._settings.book.announce_bits)
-            if nonce is None:
-                return
-            found = work.bits(work.digest(text, nonce))
-            now = self._context.now()
             try:
+                nonce = await self._mine(text, self._settings.book.announce_bits)
+                if nonce is None:
+                    return
+                found, now = work.bits(work.digest(text, nonce)), self._context.now()
                 await self._context.db.write(lambda tx: own.put_work(tx, text, found, nonce, now=now))  # noqa: B023
-            except HmpError as error:  # a full disk: mined again later
-                logger.warning("the work for %s could not be kept: %s", address, error)
+            except HmpError as error:  # a busy miner, a full disk: the next look asks again
+                logger.warning("there is no work for %s yet: %s", address, error)
                 return
             self.change()
 

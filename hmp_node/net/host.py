@@ -26,8 +26,8 @@ import msgspec
 from hmp_node.actions.context import now_us
 from hmp_node.errors import Rejected
 from hmp_node.net.finders import Found, Hint, Presence, Want
+from hmp_node.net.interfaces import WILDCARDS, listens_on
 from hmp_node.net.lan_settings import LanSettings
-from hmp_node.net.own import WILDCARDS
 from hmp_node.wire.address import check, parse_listen, show
 from hmp_node.wire.text import agent_did, b58encode, did_key, is_did
 
@@ -76,8 +76,8 @@ def local_addresses(bound: Sequence[str]) -> tuple[str, ...]:
     found: list[str] = []
     for listener in bound:
         host, port = parse_listen(listener)
-        loopbacks = ["127.0.0.1"] * (host in WILDCARDS) + ["::1"] * (host == "::")
-        found += [show(ip, port) for ip in loopbacks] or [listener]
+        loopbacks = [show(ip, port) for ip in ("127.0.0.1", "::1") if listens_on(listener, ip)]
+        found += loopbacks if host in WILDCARDS else [listener]
     return tuple(dict.fromkeys(found))[:ADDRESSES]
 
 

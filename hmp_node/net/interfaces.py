@@ -15,12 +15,13 @@ from typing import NamedTuple
 import ifaddr
 
 from hmp_node.net.origin import Network
-from hmp_node.wire.address import plain_ip
+from hmp_node.wire.address import parse_listen, plain_ip
 
 # Linux: the request for an interface's flags, and the flags themselves (netdevice(7)).
 _GET_FLAGS = 0x8913
 _UP, _LOOPBACK, _POINT_TO_POINT, _RUNNING, _MULTICAST = 0x1, 0x8, 0x10, 0x40, 0x1000
 
+WILDCARDS = {"0.0.0.0": (4,), "::": (4, 6)}  # noqa: S104 not a bind; which IP versions come in there
 LATELY_S = 1.5
 
 # A mask this short makes strangers neighbours, and nothing nearby is worth that.
@@ -87,6 +88,13 @@ def same_subnet(ip: str, found: Iterable[Interface] | None = None) -> bool:
         for item in (interfaces() if found is None else found)
         if _has_neighbours(item)
     )
+
+
+def listens_on(listener: str, ip: str) -> bool:
+    """Whether a listener ``HOST:PORT``, wildcard or not, takes what comes to this IP of ours."""
+    host, _port = parse_listen(listener)
+    address = ipaddress.ip_address(ip)
+    return address.version in WILDCARDS.get(host, ()) or plain_ip(host) == address
 
 
 class Lately:

@@ -23,11 +23,10 @@ from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 from hmp_node.actions.context import now_us
 from hmp_node.net.ears import ASK_SECONDS, SERVICE, Ears
 from hmp_node.net.finders import Found, Hint, Presence, Want
-from hmp_node.net.interfaces import Interface, interfaces, of_lan
+from hmp_node.net.interfaces import Interface, interfaces, listens_on, of_lan
 from hmp_node.net.lan_settings import LanSettings
-from hmp_node.net.own import WILDCARDS
 from hmp_node.net.sightings import VERSION, Announced, Sighting, Sightings, Unfit, judge
-from hmp_node.wire.address import parse_listen, plain_ip, show
+from hmp_node.wire.address import parse_listen, show
 from hmp_node.wire.text import b58encode
 
 ANNOUNCED = 8  # addresses of ours in one announcement
@@ -52,11 +51,8 @@ def spot_of(bound: Sequence[str], found: Sequence[Interface]) -> Spot | None:
     """The port with the most LAN addresses among those we listen on; None if none can be reached from the LAN."""
     ports: dict[int, list[str]] = {}
     for listener in bound:
-        host, port = parse_listen(listener)
-        families = [family for family, _ in WILDCARDS.get(host, ())]
-        ip = plain_ip(host)
-        ips = [item.ip for item in _announceable(found) if item.family in families or item.ip == str(ip)]
-        ports.setdefault(port, []).extend(ips)
+        _host, port = parse_listen(listener)
+        ports.setdefault(port, []).extend(item.ip for item in _announceable(found) if listens_on(listener, item.ip))
     if not any(ports.values()):
         return None
     port = max(ports, key=lambda port: len(set(ports[port])))

@@ -9,7 +9,7 @@ import ifaddr
 import pytest
 
 from hmp_node.net import interfaces as module
-from hmp_node.net.interfaces import Interface, interfaces, of_lan, same_subnet, subnets
+from hmp_node.net.interfaces import Interface, interfaces, listens_on, of_lan, same_subnet, subnets
 
 V4, V6 = socket.AF_INET, socket.AF_INET6
 FOUND = [
@@ -104,3 +104,21 @@ def test_this_machine() -> None:
     for item in interfaces():
         assert not item.network.is_loopback
         assert same_subnet(item.ip) or item.prefix in (32, 128) or item.prefix < 32
+
+
+@pytest.mark.parametrize(
+    ("listener", "ip", "takes"),
+    [
+        ("0.0.0.0:7440", "192.168.1.20", True),
+        ("0.0.0.0:7440", "fd99::1", False),
+        ("[::]:7440", "192.168.1.20", True),
+        ("[::]:7440", "fd99::1", True),
+        ("192.168.1.20:7440", "192.168.1.20", True),
+        ("192.168.1.20:7440", "192.168.1.21", False),
+        ("[::1]:7440", "::1", True),
+        ("[::1]:7440", "127.0.0.1", False),
+        ("localhost:7440", "127.0.0.1", False),
+    ],
+)
+def test_what_a_listener_takes(listener: str, ip: str, takes: bool) -> None:
+    assert listens_on(listener, ip) is takes

@@ -15,6 +15,7 @@ import pytest
 from hmp_node import config, node, supervise
 from hmp_node.actions.actors import System, User
 from hmp_node.actions.context import BookSettings
+from hmp_node.errors import Failed, Failure
 from hmp_node.mesh.events import Event, MailmenChanged, Started
 from hmp_node.net.finders import Presence
 from hmp_node.net.interfaces import Interface
@@ -102,22 +103,48 @@ async def test_what_a_peer_has_proven_is_told_to_everybody_with_its_work(tmp_pat
         await our.running.actions.perform(System(), "node.reached", reached)
         await our.announcer.look()
         assert our.said()[""] == [], "no word before the work is done"
-        await our.announcer._work()
+        await our.announcer._prove()
         await our.announcer.look()
         (entry,) = payload(our.started.announcements[-1])["addresses"]
         assert entry["addr"] == "9.9.9.9:7440"
         assert our.mined == [(work.stamp_text(our.running.did, "9.9.9.9:7440"), 8)]
         assert work.check_address(our.running.did, our.running.public_key, entry, 8) is not None
         assert our.presented[-1].public == (("9.9.9.9:7440", entry["nonce"]),)
-        await our.announcer._work()
+        await our.announcer._prove()
         assert len(our.mined) == 1, "what was mined once is kept"
+
+
+async def test_a_look_is_not_kept_waiting_by_work_and_a_busy_miner_is_asked_again(tmp_path: Path) -> None:
+    async with desk(tmp_path / "a", LAN) as our:
+        answers = iter((Failed(Failure.BUSY, "too many"), None))
+
+        async def busy(text: str, bits: int) -> int | None:
+            our.mined.append((text, bits))
+            if (fault := next(answers)) is not None:
+                raise fault
+            return await asyncio.Event().wait()
+
+        our.announcer._mine = busy
+        reached = {"address": "9.9.9.9:7440", "by": "did:hmp:agent:x", "code": "ok"}
+        await our.running.actions.perform(System(), "node.reached", reached)
+        job = asyncio.create_task(our.announcer.prove())
+        try:
+            for attempts in (1, 2):
+                await our.announcer.look()
+                await until("work was asked for", lambda attempts=attempts: len(our.mined) == attempts)  # type: ignore[misc]
+            our.interfaces = [LAN._replace(ip="10.1.2.77")]
+            await our.announcer.look()
+            assert our.said()["lan:10.1.2.0/24"] == ["10.1.2.77:7440"]
+        finally:
+            job.cancel()
+            await asyncio.gather(job, return_exceptions=True)
 
 
 async def test_what_the_owner_set_by_hand_needs_no_proof_but_work(tmp_path: Path) -> None:
     by_hand = {"announce": ("wss://node.example.org/mesh", "10.9.9.9:7440")}
     async with desk(tmp_path / "a", LAN, node=by_hand) as our:
         await our.announcer.look()
-        await our.announcer._work()
+        await our.announcer._prove()
         await our.announcer.look()
         assert our.said()[""] == ["wss://node.example.org/mesh"]
         assert "10.9.9.9:7440" in our.said()["lan:10.1.2.0/24"]
