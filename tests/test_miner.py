@@ -23,18 +23,17 @@ HOPELESS = 200  # bits nobody will ever find
 
 def children() -> set[int]:
     """Process ids of our own children that still run."""
-    found = set()
-    for task in Path("/proc/self/task").iterdir():
-        found |= {int(pid) for pid in (task / "children").read_text().split()}
-    return {pid for pid in found if state(pid) not in ("", "Z")}
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    found = {pid: status(pid)[:2] for pid in pids}  # state and parent
+    return {pid for pid, fields in found.items() if fields[1:] == [str(os.getpid())] and fields[0] != "Z"}
 
 
-def state(pid: int) -> str:
-    """The letter of a process's state in /proc, "" if there is no such process."""
+def status(pid: int) -> list[str]:
+    """A process's fields of /proc from its state on, [] if there is no such process."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
-        return ""
+        return []
 
 
 async def soon(what: str, probe: object, seconds: float = 20) -> None:
@@ -190,7 +189,7 @@ def test_a_child_ends_with_its_parent_even_if_that_is_killed() -> None:
     finally:
         parent.kill()
         parent.wait()
-    wait_for("the end of the child", lambda: state(child) in ("", "Z"))
+    wait_for("the end of the child", lambda: status(child)[:1] in ([], ["Z"]))
 
 
 def test_a_child_that_is_given_nothing_or_interrupted_ends_quietly() -> None:

@@ -372,7 +372,7 @@ async def test_answers_nobody_asked_for_change_nothing() -> None:
         answer = beside.codec.write(ANSWER + PING, call, bytes(16), (), client=False)
         beside.raw(answer, peer.place)  # the right number from another place
         made.raw(made.codec.write(ANSWER + FIND, call, bytes(16), ((),), client=False), peer.place)
-        made.raw(answer[:-1] + b"\0", peer.place)
+        made.raw(answer[:-1] + bytes([answer[-1] ^ 1]), peer.place)
         await until("they were dropped", lambda: dropped(peer, Reject.UNASKED) == 5)
         await until("they were dropped", lambda: dropped(peer, Reject.BAD_SIGNATURE) == 1)
         assert dropped(peer, Reject.BAD_FRAME) == 1
