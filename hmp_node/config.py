@@ -18,6 +18,7 @@ import msgspec
 import yaml
 
 from hmp_node.actions.context import ActionSettings, BookSettings, MailmanSettings
+from hmp_node.actions.mind_settings import LlmSettings, MindSettings, SandboxSettings
 from hmp_node.errors import Reject, Rejected
 from hmp_node.logs import LoggerSettings
 from hmp_node.mesh.settings import MeshSettings
@@ -89,6 +90,9 @@ class Config:
     dht: DhtSettings = field(default_factory=DhtSettings)
     book: BookSettings = field(default_factory=BookSettings)
     mailman: MailmanSettings = field(default_factory=MailmanSettings)
+    llm: LlmSettings = field(default_factory=LlmSettings)
+    mind: MindSettings = field(default_factory=MindSettings)
+    sandbox: SandboxSettings = field(default_factory=SandboxSettings)
 
     def __post_init__(self) -> None:
         """Refuse, as `ValueError`, limits that not even an announcement would fit."""

@@ -95,6 +95,10 @@ class Reject(StrEnum):
     NAME_TAKEN = "name_taken"
     NOT_FOUND = "not_found"
     KEY_REUSED = "key_reused"
+    # the mind
+    BAD_REPLY = "bad_reply"
+    BAD_PATH = "bad_path"
+    STALE_APPROVAL = "stale_approval"
 
 
 class Deny(StrEnum):
@@ -112,6 +116,10 @@ class Deny(StrEnum):
     SUBNET_FULL = "subnet_full"
     BAD_TOKEN = "bad_token"  # noqa: S105 a code, not a secret
     BAD_ORIGIN = "bad_origin"
+    NEEDS_APPROVAL = "needs_approval"
+    SWITCHED_OFF = "switched_off"
+    NOT_ALLOWED = "not_allowed"
+    TOO_MANY = "too_many"
 
 
 class Failure(StrEnum):
@@ -138,6 +146,14 @@ class Failure(StrEnum):
     TIMED_OUT = "timed_out"
     PEER_UNREACHABLE = "peer_unreachable"
     FETCH_FAILED = "fetch_failed"
+    NO_SANDBOX = "no_sandbox"
+    NO_MODEL = "no_model"
+    MODEL_UNREACHABLE = "model_unreachable"
+    MODEL_BUSY = "model_busy"
+    MODEL_REFUSED = "model_refused"
+    MODEL_OVERFLOW = "model_overflow"
+    MODEL_BROKEN = "model_broken"
+    BUDGET_USED = "budget_used"
 
 
 class HmpError(Exception):

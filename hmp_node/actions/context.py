@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from hmp_node.actions.feed import Feed
-from hmp_node.actions.once import Once
+from hmp_node.actions.mind_settings import LlmSettings, MindSettings, SandboxSettings
+from hmp_node.actions.once import OnceLike
+from hmp_node.actions.outside import Machine, Mind, NoMachine, NoMind
 from hmp_node.actions.standing import Standings
 from hmp_node.errors import Failed, Failure
 from hmp_node.mesh.events import DialAsked, Event, PingAsked, ProbeAsked, StatusAsked
 from hmp_node.mesh.hints import Want
 from hmp_node.store.database import Database, Work
 from hmp_node.store.log import Chain
+from hmp_node.store.trail import RowRef, Taint
 from hmp_node.wire.container import Draft, VerifiedContainer, build
 from hmp_node.wire.limits import Limits
 from hmp_node.wire.text import time_text
@@ -116,6 +119,24 @@ async def no_fetch(url: str) -> bytes:
     raise Failed(Failure.NO_NODE, f"only a running node fetches {url[:80]}", remedy="start it with `hmp-node run`")
 
 
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Which command of which model asks: its tick and place there, and whose untrusted words the model had read.
+
+    ``approved_by``: who let it pass all the same. ``cites``: hashes of the log that led to it (the reply's).
+    ``written``: rows of the mind that it has written so far.
+    """
+
+    tick: int
+    ordinal: int
+    cmd_id: str
+    llm_id: str
+    taint: frozenset[Taint] = frozenset()
+    approved_by: str | None = None
+    cites: tuple[str, ...] = ()
+    written: list[RowRef] = field(default_factory=list)
+
+
 class Moment(NamedTuple):
     """One look at the wall clock: microseconds since the epoch, and the same as text."""
 
@@ -140,7 +161,8 @@ class Context:
     TIMED_OUT, or what the mesh answered); ``post`` hands it an event; ``status`` gives the node's own facts,
     ``card`` its contact card. ``home`` is where `log.head` and exports live. ``search`` and ``look_up`` ask every
     finder at once and end when all had their say; ``fetch`` gets a seed list from an https URL; ``is_near`` says
-    whether an IP is in a network that one of our interfaces is in.
+    whether an IP is in a network that one of our interfaces is in. ``machine`` runs processes, ``mind`` is the loop,
+    ``command`` the model's command that asks, if it is one. ``secrets``: texts that are struck from whatever is stored.
     """
 
     db: Database
@@ -166,10 +188,17 @@ class Context:
     fetch: Callable[[str], Awaitable[bytes]] = no_fetch
     is_near: Callable[[str], bool] = lambda _ip: False
     free_bytes: Callable[[], int | None] = lambda: None  # on the store's disk, None if nobody knows
+    mind_settings: MindSettings = field(default_factory=MindSettings)
+    llm: LlmSettings = field(default_factory=LlmSettings)
+    sandbox: SandboxSettings = field(default_factory=SandboxSettings)
+    machine: Machine = field(default_factory=NoMachine)
+    mind: Mind = field(default_factory=NoMind)
+    command: Command | None = None
+    secrets: Callable[[], tuple[str, ...]] = tuple
     running: bool = True  # False: only the store is there, read while no node runs
     standings: Standings = field(default_factory=Standings)
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
-    once: Once | None = None
+    once: OnceLike | None = None
     # Keys pinned for DIDs that do not carry theirs: what `wire.container.verify` asks for, on the event loop.
     pinned: dict[str, bytes] = field(default_factory=dict)
     # Priority that its sender gave each container we said we would keep, until it comes.

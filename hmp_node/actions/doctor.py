@@ -12,7 +12,7 @@ import msgspec
 from hmp_node.actions import names, reach
 from hmp_node.actions.actors import Actor
 from hmp_node.actions.context import Context
-from hmp_node.actions.registry import action
+from hmp_node.actions.registry import OUTSIDE, action
 from hmp_node.errors import HmpError
 from hmp_node.mesh.events import PeerStatus, ProbeAsked, StatusAsked
 from hmp_node.store import addresses, announced, outbox, peers, relays, seed_lists, settings
@@ -83,9 +83,10 @@ class _Probed(msgspec.Struct, frozen=True):
     args=DoctorArgs,
     result=Diagnosis,
     capability="node.read",
-    kind="read",
+    kind="external",
     help="Find out what is wrong, or why a peer is out of reach, and what would help.",
     example="hmp-node doctor bob",
+    authors=lambda _said: (OUTSIDE,),
 )
 async def node_doctor(ctx: Context, _actor: Actor, args: DoctorArgs) -> Diagnosis:
     """Each finding with its remedy. A peer is looked for by every finder and dialled at every address it has."""

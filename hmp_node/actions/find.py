@@ -93,6 +93,7 @@ class _Shown:
     kind="external",
     help="Find agents by DID, name or what they announce: in the address book, on this LAN, in the network.",
     example="hmp-node find --interest neuroscience",
+    authors=lambda found: [one.did for one in found.matches],
 )
 async def peer_find(ctx: Context, _actor: Actor, args: PeerFind) -> Matches:
     """Ends when every finder had its say, or after ``timeout_s`` with what is known by then."""

@@ -10,8 +10,8 @@ from msgspec import Meta
 from hmp_node.actions import names, peer
 from hmp_node.actions.actors import Actor
 from hmp_node.actions.context import Context
-from hmp_node.actions.registry import Done, Nothing, action
-from hmp_node.actions.standing import CONTAINERS, NOTES
+from hmp_node.actions.registry import Done, Nothing, action, nobody
+from hmp_node.actions.standing import CONTAINERS, CONVERSE, NOTES
 from hmp_node.errors import Reject, Rejected
 from hmp_node.store import grants, settings
 from hmp_node.store.database import Tx
@@ -21,7 +21,7 @@ from hmp_node.wire.text import is_did, time_text
 EVERYBODY = "*"
 FRIEND = "tag:Friend"
 FIRST = "grants.first"
-KINDS = (NOTES, CONTAINERS, TICKET)
+KINDS = (NOTES, CONTAINERS, TICKET, CONVERSE)
 _KIND = r"^[a-z][a-z0-9_-]{0,31}$"
 _MAX = 2**53
 
@@ -73,6 +73,7 @@ class GrantRemove(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind="read",
     help="List what may pass between this node and whom.",
     example="hmp-node grant list",
+    authors=nobody,
 )
 async def grant_list(ctx: Context, _actor: Actor, _args: Nothing) -> GrantTable:
     """All of them; there are few."""

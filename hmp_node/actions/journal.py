@@ -11,8 +11,9 @@ from typing import Any
 
 from hmp_node.actions.actors import Actor
 from hmp_node.actions.context import Context
+from hmp_node.store import trail
 from hmp_node.store.database import Tx
-from hmp_node.store.log import append
+from hmp_node.store.log import Logged, append
 from hmp_node.store.log_rows import LogEntry
 
 SENT = "note.send"
@@ -22,6 +23,7 @@ RELEASED = "note.release"
 RECEIPT_MADE = "receipt.make"
 RECEIPT_RECEIVED = "receipt.receive"
 EXPIRED = "outbox.expire"
+TICKS = "ticks"
 
 
 async def note_out(
@@ -29,6 +31,7 @@ async def note_out(
     tx: Tx,
     actor: Actor,
     *,
+    note_id: int,
     to: str,
     container_did: str | None,
     text: str,
@@ -48,10 +51,13 @@ async def note_out(
         tags=tags,
         ambient={"action": SENT, "container_did": container_did},
         at=at,
+        note_id=note_id,
     )
 
 
-async def note_here(ctx: Context, tx: Tx, actor: Actor, *, text: str, tags: Sequence[str], at: str) -> int:
+async def note_here(
+    ctx: Context, tx: Tx, actor: Actor, *, note_id: int, text: str, tags: Sequence[str], at: str
+) -> int:
     """A note that stays here: what the owner, or a model, tells this agent."""
     return await _row(
         ctx,
@@ -65,11 +71,21 @@ async def note_here(ctx: Context, tx: Tx, actor: Actor, *, text: str, tags: Sequ
         tags=tags,
         ambient={"action": ADDED},
         at=at,
+        note_id=note_id,
     )
 
 
 async def note_in(
-    ctx: Context, tx: Tx, *, author: str, container_did: str, text: str, tags: Sequence[str], held: bool, at: str
+    ctx: Context,
+    tx: Tx,
+    *,
+    note_id: int,
+    author: str,
+    container_did: str,
+    text: str,
+    tags: Sequence[str],
+    held: bool,
+    at: str,
 ) -> int:
     """A note of a peer; ``held``: it is not shown yet, its release makes a row of its own."""
     ambient: dict[str, Any] = {"action": RECEIVED, "container_did": container_did}
@@ -87,6 +103,7 @@ async def note_in(
         tags=tags,
         ambient=ambient,
         at=at,
+        note_id=note_id,
     )
 
 
@@ -124,6 +141,67 @@ async def fact_out(
     )
 
 
+async def mind(
+    ctx: Context,
+    tx: Tx,
+    actor: Actor,
+    *,
+    kind: str,
+    row_id: int,
+    text: str,
+    tags: Sequence[str],
+    at: str,
+) -> int:
+    """A row of the mind that the owner, or a coding assistant, wrote; gives the message's id."""
+    entry = LogEntry(
+        sender_type="user" if actor.kind == "user" else "agent",
+        sender=actor.label,
+        receiver_type="agent",
+        receiver=ctx.me.did,
+        session=(actor.label, ctx.me.did),
+        role=kind,
+        content=text,
+        created_at=at,
+        hashtags=tuple(tags),
+        ambient={"action": f"{kind}.write", "row_id": row_id},
+    )
+    return (await append(tx, ctx.log, entry, salt=ctx.random)).id
+
+
+async def of_tick(
+    ctx: Context,
+    tx: Tx,
+    *,
+    tick: int,
+    sender: tuple[str, str],
+    receiver: tuple[str, str],
+    role: str,
+    content: str,
+    ambient: dict[str, Any],
+    context: Sequence[str],
+    at: str,
+) -> Logged:
+    """A message of a tick: sender and receiver are (type, name); ``context`` are hashes of what led to it.
+
+    All messages of the mind make one conversation: agent and tick series (DESIGN 6).
+    """
+    entry = LogEntry(
+        sender_type=sender[0],
+        sender=sender[1],
+        receiver_type=receiver[0],
+        receiver=receiver[1],
+        session=(ctx.me.did, TICKS),
+        role=role,
+        content=content,
+        created_at=at,
+        ambient={"tick": tick, **ambient},
+        context_hashes=tuple(dict.fromkeys(context)),
+    )
+    logged = await append(tx, ctx.log, entry, salt=ctx.random)
+    await trail.of_tick(tx, tick, logged.id)
+    return logged
+
+
 async def _row(
     ctx: Context,
     tx: Tx,
@@ -137,8 +215,9 @@ async def _row(
     ambient: dict[str, Any],
     at: str,
     tags: Sequence[str] = (),
+    note_id: int | None = None,
 ) -> int:
-    """Append one row; gives its seq in the chain."""
+    """Append one row, of a note if ``note_id`` says so; gives its seq in the chain."""
     entry = LogEntry(
         sender_type=sender_type,
         sender=sender,
@@ -151,4 +230,7 @@ async def _row(
         hashtags=tuple(tags),
         ambient=ambient,
     )
-    return (await append(tx, ctx.log, entry, salt=ctx.random)).seq
+    logged = await append(tx, ctx.log, entry, salt=ctx.random)
+    if note_id is not None:
+        await trail.logged(tx, trail.NOTE, note_id, logged.id)
+    return logged.seq

@@ -15,7 +15,7 @@ from hmp_node.actions import journal
 from hmp_node.actions.actors import Actor, is_model
 from hmp_node.actions.context import Context
 from hmp_node.actions.note import MAX_PAGE
-from hmp_node.actions.registry import Nothing, RowNumber, action
+from hmp_node.actions.registry import Nothing, RowNumber, action, nobody
 from hmp_node.errors import Failed, Failure, Reject, Rejected
 from hmp_node.store import log_audit, log_export, log_read, notes
 from hmp_node.store.log import HeadFile
@@ -102,6 +102,7 @@ class Exported(msgspec.Struct, frozen=True):
     kind="read",
     help="Show the newest rows of the message log.",
     example="hmp-node log show --limit 20",
+    authors=lambda page: [row.sender for row in page.rows if row.sender.startswith("did:")],
 )
 async def log_show(ctx: Context, actor: Actor, args: LogShow) -> LogPage:
     """A page; a model does not get to see what strangers wrote into it."""
@@ -161,6 +162,7 @@ def _row(row: ShownRow, ambient: dict[str, Any] | None, tags: list[str], kept_ba
     kind="read",
     help="Check every row of the log, its chain and its signed head.",
     example="hmp-node log verify",
+    authors=nobody,
 )
 async def log_verify(ctx: Context, _actor: Actor, _args: Nothing) -> LogReport:
     """Against our own key and the file ``log.head`` beside the store."""

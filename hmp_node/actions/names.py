@@ -199,6 +199,16 @@ async def look_up(reader: Reader, target: Target) -> str:
     )
 
 
+async def known(reader: Reader, text: str) -> str | None:
+    """The DID that a DID or an owner's name means; None for anything else, a card too: it brings addresses."""
+    if text.startswith(card.SCHEME):
+        return None
+    try:
+        return await resolve(reader, text)
+    except HmpError:
+        return None
+
+
 async def resolve(reader: Reader, text: str) -> str:
     """The DID that a DID, a card or a name means; no address, since nothing is dialled here.
 

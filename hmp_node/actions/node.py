@@ -11,7 +11,7 @@ from hmp_node.actions.actors import Actor, System
 from hmp_node.actions.context import Context
 from hmp_node.actions.doctor import mesh
 from hmp_node.actions.reach import Reach
-from hmp_node.actions.registry import Done, Nothing, action
+from hmp_node.actions.registry import Done, Nothing, action, nobody
 from hmp_node.mesh.events import PeerStatus
 from hmp_node.store import addresses, grants, notes, outbox, own, peers, settings
 from hmp_node.store.database import Tx
@@ -58,6 +58,7 @@ class Status(msgspec.Struct, frozen=True):
     kind="read",
     help="Show this node's DID, public key and contact card.",
     example="hmp-node id --qr",
+    authors=nobody,
 )
 async def node_id(ctx: Context, _actor: Actor, _args: Nothing) -> Identity:
     """No secret is in it."""
@@ -73,6 +74,7 @@ async def node_id(ctx: Context, _actor: Actor, _args: Nothing) -> Identity:
     kind="read",
     help="Show uptime, tasks, peers, queues and the store's health.",
     example="hmp-node status",
+    authors=nobody,
 )
 async def node_status(ctx: Context, _actor: Actor, _args: Nothing) -> Status:
     """Counts from the store, connections from the mesh, the rest from the node."""

@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from hmp_node.actions import facts, journal, names, send
+from hmp_node.actions import facts, journal, names, send, trail
 from hmp_node.actions.actors import Actor, is_model
 from hmp_node.actions.context import Context
 from hmp_node.actions.facts import Due
@@ -20,6 +20,7 @@ from hmp_node.errors import Denied, Deny, Reject, Rejected
 from hmp_node.store import containers, notes
 from hmp_node.store.database import Tx
 from hmp_node.store.notes import NewNote, NoteRow, split_tags
+from hmp_node.store.trail import NOTE
 from hmp_node.wire.text import time_text
 
 MAX_PAGE = 1000
@@ -95,6 +96,14 @@ class NoteAdd(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     priority: Annotated[int, Meta(ge=send.LOWEST, le=send.HIGHEST)] = 0
 
 
+def _authors(page: NotePage) -> list[str]:
+    return [note.author.did for note in page.notes if note.author is not None]
+
+
+def _author(note: NoteView) -> list[str]:
+    return [] if note.author is None else [note.author.did]
+
+
 # --- reading --------------------------------------------------------------------------------------------
 
 
@@ -106,6 +115,7 @@ class NoteAdd(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind="read",
     help="List the notes that came in, newest first; those of strangers only when asked for.",
     example="hmp-node inbox --unread",
+    authors=_authors,
 )
 async def note_inbox(ctx: Context, actor: Actor, args: NoteInbox) -> NotePage:
     """A page of the inbox, or of the quarantine."""
@@ -132,6 +142,7 @@ async def note_inbox(ctx: Context, actor: Actor, args: NoteInbox) -> NotePage:
     kind="read",
     help="List all notes, received, sent and local, newest first.",
     example="hmp-node notes list --tag todo",
+    authors=_authors,
 )
 async def note_list(ctx: Context, _actor: Actor, args: NoteList) -> NotePage:
     """A page of everything but the quarantine."""
@@ -153,6 +164,8 @@ def _page(ctx: Context, rows: list[NoteRow], limit: int) -> NotePage:
     kind="write",
     help="Show one note and mark it read.",
     example="hmp-node notes read 7",
+    undoable=True,
+    authors=_author,
 )
 async def note_read(ctx: Context, actor: Actor, args: NoteId) -> NoteView:
     """The note; its sender may be told that it was read."""
@@ -160,7 +173,7 @@ async def note_read(ctx: Context, actor: Actor, args: NoteId) -> NoteView:
     async def work(tx: Tx) -> NoteView:
         row = await _own(tx, actor, args.id)
         if not row.read:
-            await _mark(ctx, tx, row)
+            await _mark(ctx, tx, actor, row)
         return note_view(row._replace(read=1), ctx.me.did)
 
     return await ctx.write(work)
@@ -177,6 +190,7 @@ async def note_read(ctx: Context, actor: Actor, args: NoteId) -> NoteView:
     kind="write",
     help="Mark notes read; their senders are told if mail.read_receipts is on.",
     example="hmp-node do note.mark_read --args '{\"ids\": [7, 8]}'",
+    undoable=True,
 )
 async def note_mark_read(ctx: Context, actor: Actor, args: NoteIds) -> Marked:
     """All of them, or none if one does not exist."""
@@ -186,14 +200,15 @@ async def note_mark_read(ctx: Context, actor: Actor, args: NoteIds) -> Marked:
         for note_id in dict.fromkeys(args.ids):
             row = await _own(tx, actor, note_id)
             if not row.read:
-                await _mark(ctx, tx, row)
+                await _mark(ctx, tx, actor, row)
                 marked += 1
         return Marked(marked)
 
     return await ctx.write(work)
 
 
-async def _mark(ctx: Context, tx: Tx, row: NoteRow) -> None:
+async def _mark(ctx: Context, tx: Tx, actor: Actor, row: NoteRow) -> None:
+    await _changing(ctx, tx, actor, row.id)
     await notes.mark_read(tx, row.id)
     if ctx.settings.read_receipts and row.direction == "in" and row.author and row.container_did:
         tx.note(facts.RECEIPT_DUE, Due(row.author, row.container_did, "read"))
@@ -207,6 +222,8 @@ async def _mark(ctx: Context, tx: Tx, row: NoteRow) -> None:
     kind="write",
     help="Put tags on a note or take them off; here only, the author is not told.",
     example="hmp-node notes tag 7 --add todo --remove new",
+    undoable=True,
+    authors=_author,
 )
 async def note_tag(ctx: Context, actor: Actor, args: NoteTag) -> NoteView:
     """The note with its new tags."""
@@ -218,6 +235,7 @@ async def note_tag(ctx: Context, actor: Actor, args: NoteTag) -> NoteView:
         tags = [tag for tag in dict.fromkeys([*split_tags(row.tags), *add]) if tag not in remove]
         if len(tags) > send.MAX_WORDS:
             raise Rejected(Reject.BAD_ARGUMENT, f"a note has at most {send.MAX_WORDS} tags")
+        await _changing(ctx, tx, actor, row.id)
         await notes.set_tags(tx, row.id, tags)
         return note_view(row._replace(tags=",".join(tags)), ctx.me.did)
 
@@ -232,12 +250,14 @@ async def note_tag(ctx: Context, actor: Actor, args: NoteTag) -> NoteView:
     kind="write",
     help="Hide a note from the lists, or show it again.",
     example="hmp-node notes hide 7",
+    undoable=True,
 )
 async def note_hide(ctx: Context, actor: Actor, args: NoteHide) -> Done:
     """The seed's flag: hidden from the owner's lists."""
 
     async def work(tx: Tx) -> Done:
         await _own(tx, actor, args.id)
+        await _changing(ctx, tx, actor, args.id)
         await notes.set_hidden(tx, args.id, args.hidden)
         return Done()
 
@@ -274,6 +294,7 @@ async def note_delete(ctx: Context, actor: Actor, args: NoteId) -> Done:
     kind="write",
     help="Write a note that stays on this node.",
     example='hmp-node do note.add --args \'{"text": "water the plants"}\'',
+    undoable=True,
 )
 async def note_add(ctx: Context, actor: Actor, args: NoteAdd) -> NoteView:
     """A local note, unread by the mind if the owner wrote it."""
@@ -298,10 +319,18 @@ async def note_add(ctx: Context, actor: Actor, args: NoteAdd) -> NoteView:
                 received_at=now,
             ),
         )
-        await journal.note_here(ctx, tx, actor, text=args.text, tags=tags, at=now)
+        await journal.note_here(ctx, tx, actor, note_id=note_id, text=args.text, tags=tags, at=now)
+        await _changing(ctx, tx, actor, note_id, new=True)
         return note_view(await _own(tx, actor, note_id), ctx.me.did)
 
     return await ctx.write(work)
+
+
+async def _changing(ctx: Context, tx: Tx, actor: Actor, note_id: int, *, new: bool = False) -> None:
+    """Keep what a note was before the model changes it."""
+    if ctx.command is not None:
+        was = None if new else await trail.before(tx, NOTE, note_id)
+        await trail.wrote(ctx, tx, actor, (NOTE, note_id), was)
 
 
 async def _own(tx: Tx, actor: Actor, note_id: int) -> NoteRow:

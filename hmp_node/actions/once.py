@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -20,6 +20,18 @@ class AlreadyDone(Exception):
     def __init__(self, result: msgspec.Struct) -> None:
         super().__init__("already done")
         self.result = result
+
+
+class OnceLike(Protocol):
+    """Something that has a work done once."""
+
+    async def look(self, reader: Reader, /) -> None:
+        """Raise `AlreadyDone` if it was done."""
+        ...
+
+    def wrap(self, work: Work[T], /) -> Work[T]:
+        """``work``, done once."""
+        ...
 
 
 class Once:

@@ -19,7 +19,7 @@ from hmp_node.actions.alike import shapes
 from hmp_node.actions.context import Context
 from hmp_node.actions.find import by_kind
 from hmp_node.actions.names import Target
-from hmp_node.actions.registry import Done, action
+from hmp_node.actions.registry import Done, action, nobody
 from hmp_node.errors import Denied, Deny, Failure, HmpError, Reject, Rejected
 from hmp_node.mesh.events import DialAsked, PingAsked
 from hmp_node.store import addresses, aliases, announced, notes, peers, quarantine, relays
@@ -179,6 +179,7 @@ class Pong(msgspec.Struct, frozen=True):
     kind="read",
     help="List the peers this node knows.",
     example="hmp-node peers",
+    authors=lambda page: [one.did for one in page.peers],
 )
 async def peer_list(ctx: Context, _actor: Actor, args: PeerList) -> PeerPage:
     """A page of peers by DID."""
@@ -195,6 +196,7 @@ async def peer_list(ctx: Context, _actor: Actor, args: PeerList) -> PeerPage:
     kind="read",
     help="Show one peer.",
     example='hmp-node do peer.show --args \'{"peer": "bob"}\'',
+    authors=lambda one: [one.did],
 )
 async def peer_show(ctx: Context, _actor: Actor, args: PeerRef) -> PeerView:
     """One peer with everything known about it."""
@@ -251,6 +253,7 @@ def _view(
     kind="read",
     help="Show sixteen words of your key to read aloud, and those your friend must read to you.",
     example="hmp-node verify bob",
+    authors=nobody,
 )
 async def peer_verify(ctx: Context, _actor: Actor, args: PeerRef) -> SafetyWords:
     """Each reads ``mine`` and compares what it hears with ``theirs``. KEY_UNKNOWN while the peer's is not known."""

@@ -20,10 +20,12 @@ from hmp_node.actions import (
     capability,
     facts,
     find,
+    gate,
     grant,
     log,
     mail,
     mailman,
+    names,
     node,
     note,
     outbox,
@@ -35,10 +37,12 @@ from hmp_node.actions import (
     revoke,
     seeds,
     send,
+    standing,
 )
 from hmp_node.actions.actors import Actor
-from hmp_node.actions.context import Context
+from hmp_node.actions.context import Command, Context
 from hmp_node.actions.once import AlreadyDone, Once, encoded
+from hmp_node.actions.once_command import CommandOnce
 from hmp_node.actions.receipt import ContainerArgs
 from hmp_node.actions.registry import REGISTRY, Action
 from hmp_node.errors import Denied, Deny, Failed, Failure, HmpError, Reject, Rejected
@@ -88,12 +92,21 @@ class Actions:
         """The key first seen for a DID that does not carry one: for `wire.container.verify`."""
         return self.context.pinned.get(did)
 
-    async def perform(self, actor: Actor, name: str, args: object = NO_PARAMS, *, key: str | None = None) -> Any:
+    async def perform(
+        self,
+        actor: Actor,
+        name: str,
+        args: object = NO_PARAMS,
+        *,
+        key: str | None = None,
+        command: Command | None = None,
+    ) -> Any:
         """Do ``name`` as ``actor`` and give its result struct.
 
         ``args``: the action's struct, a mapping of its fields, or a `VerifiedContainer` for actions that take one.
         ``key`` makes a write once-only: the same key again gives the first result, with other arguments
-        KEY_REUSED. Raises `Rejected`, `Denied` or `Failed`, nothing else.
+        KEY_REUSED. ``command`` says which command of a tick asks; a write then keeps its result in its transaction,
+        and NEEDS_APPROVAL may be raised. Raises `Rejected`, `Denied` or `Failed`, nothing else.
         """
         action = REGISTRY.get(name)
         if action is None:
@@ -104,6 +117,8 @@ class Actions:
                 raise Denied(refused, f"{actor.label} may not do {name}", remedy="this is not for that kind of actor")
             struct = convert(action, args)
             context = self.context if key is None else await self._once(action, actor, struct, key)
+            if command is not None:
+                context = await self._commanded(action, struct, command)
             return await action.handler(context, actor, struct)
         except AlreadyDone as done:
             return done.result
@@ -125,6 +140,28 @@ class Actions:
         await once.look(self.context.db)
         return replace(self.context, once=once)
 
+    async def _commanded(self, action: Action, struct: msgspec.Struct, command: Command) -> Context:
+        """The context of a command of the model's. NEEDS_APPROVAL."""
+        if command.taint and command.approved_by is None:
+            why = await self._why_wait(action, struct, command)
+            if why is not None:
+                raise Denied(Deny.NEEDS_APPROVAL, f"{action.name} waits for a person: {why}")
+        once = CommandOnce(self.context, command, action)
+        if action.kind != "write":
+            return replace(self.context, command=command)
+        await once.look(self.context.db)
+        return replace(self.context, command=command, once=once)
+
+    async def _why_wait(self, action: Action, struct: msgspec.Struct, command: Command) -> str | None:
+        context = self.context
+        recipients = [await names.known(context.db, text) for text in action.recipients(struct)]
+        authors = {one.author for one in command.taint}
+        now_us = context.now_us()
+        conversers = [
+            did for did in authors if did in recipients and await standing.may_converse(context.db, did, now_us=now_us)
+        ]
+        return gate.why_wait(action, command.taint, recipients=recipients, conversers=conversers)
+
     async def _refused(self, actor: Actor, name: str, error: HmpError) -> None:
         """Count a refusal and record it, unless it is the caller's own slip, of which the caller is told.
 
@@ -133,7 +170,8 @@ class Actions:
         context = self.context
         context.counts[name, str(error.code)] += 1
         is_peer = actor.kind == "peer"
-        if error.code is Deny.BLOCKED or not (isinstance(error, Denied) or (is_peer and isinstance(error, Rejected))):
+        told = isinstance(error, Denied) or (is_peer and isinstance(error, Rejected))
+        if error.code in (Deny.BLOCKED, Deny.NEEDS_APPROVAL) or not told:
             return
         if is_peer and not self._is_news((actor.label, name, str(error.code))):
             return

@@ -229,6 +229,7 @@ async def _store(case: _Case, payload: dict[str, Any], *, quarantined: bool) -> 
     seq = await journal.note_in(
         ctx,
         tx,
+        note_id=note_id,
         author=container.sender,
         container_did=container.did,
         text=payload["text"],

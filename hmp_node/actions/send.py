@@ -121,6 +121,7 @@ class _Letter:
     kind="write",
     help="Send a note to one peer or several; it waits for whoever is away.",
     example="hmp-node send bob 'привет' --tag greeting",
+    recipients=lambda args: args.to,
 )
 async def note_send(ctx: Context, actor: Actor, args: NoteSend) -> Sent:
     """Check what can be checked, handshake with addresses, then do the rest in one transaction."""
@@ -263,6 +264,7 @@ async def _post(
             ctx,
             tx,
             actor,
+            note_id=note_id,
             to=row.recipient,
             container_did=row.container_did,
             text=letter.text,

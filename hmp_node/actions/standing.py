@@ -21,7 +21,13 @@ from hmp_node.wire.text import did_key, time_us
 KEPT = 4096
 NOTES = "notes"
 CONTAINERS = "containers"
-_PASSES: tuple[tuple[str, Direction], ...] = ((NOTES, "in"), (NOTES, "out"), (CONTAINERS, "in"))
+CONVERSE = "converse"  # a model that has read this peer's words may answer it without being asked
+_PASSES: tuple[tuple[str, Direction], ...] = (
+    (NOTES, "in"),
+    (NOTES, "out"),
+    (CONTAINERS, "in"),
+    (CONVERSE, "out"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +106,13 @@ async def read_standing(reader: Reader, did: str, rules: Iterable[Rule], *, now_
         },
         valid_until_us=min(ends, default=None),
     )
+
+
+async def may_converse(reader: Reader, did: str, *, now_us: int) -> bool:
+    """Whether the owner lets a model that has read this peer's words answer it without being asked."""
+    rules = [rule_of(row) for row in await grants.listing(reader)]
+    standing = await read_standing(reader, did, rules, now_us=now_us)
+    return standing.verdicts[CONVERSE, "out"].allow and not standing.blocked
 
 
 def rule_of(row: GrantRow) -> Rule:

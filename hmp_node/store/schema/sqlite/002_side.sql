@@ -419,6 +419,7 @@ CREATE TABLE agent_log (
     response_text TEXT,                                  -- the raw reply, stored before it is parsed
     usage         TEXT,                                  -- JSON
     reflex        TEXT,                                  -- JSON
+    taint         TEXT NOT NULL DEFAULT '[]',            -- JSON [[author, trust]]: whose words the model was shown
     error         TEXT
 );
 CREATE INDEX agent_log_unfinished ON agent_log (phase) WHERE phase IN ('open', 'answered', 'planned');
@@ -442,10 +443,132 @@ CREATE TABLE process_runs (
     process_id  INTEGER PRIMARY KEY REFERENCES process_log (id) ON DELETE CASCADE,
     argv        TEXT NOT NULL,                           -- JSON array
     pid         INTEGER,
-    pid_start   TEXT,                                    -- with pid: the same process, or another with its number
+    pid_start   TEXT,                                    -- boot and start time: the same process, or another with its pid
     started_at  TEXT NOT NULL,
     deadline_at TEXT,
     finished_at TEXT,
     exit_code   INTEGER,
     output_path TEXT
 );
+
+-- ---------------------------------------------------------------- rows of the mind: kind is diary, concept, thought, ...
+
+-- Whose untrusted words a row goes back to: all that stood in the prompt that led to it (loop: taint).
+CREATE TABLE row_taint (
+    kind   TEXT NOT NULL,
+    row_id INTEGER NOT NULL,
+    author TEXT NOT NULL,                                -- a DID, file:PATH, process:ID, outside
+    trust  TEXT NOT NULL,
+    PRIMARY KEY (kind, row_id, author)
+) WITHOUT ROWID;
+
+-- Rows that a person looked at and found harmless: their taint counts no more.
+CREATE TABLE cleared (
+    kind   TEXT NOT NULL,
+    row_id INTEGER NOT NULL,
+    at     TEXT NOT NULL,
+    PRIMARY KEY (kind, row_id)
+) WITHOUT ROWID;
+
+-- The message of the log that a row came in, or was written by: for context_hashes.
+CREATE TABLE row_log (
+    kind       TEXT NOT NULL,
+    row_id     INTEGER NOT NULL,
+    message_id INTEGER NOT NULL REFERENCES log_messages (id),
+    PRIMARY KEY (kind, row_id)
+) WITHOUT ROWID;
+
+-- Tags, indexed; the seeds' text columns stay as they are read.
+CREATE TABLE row_tags (
+    kind   TEXT NOT NULL,
+    tag    TEXT NOT NULL,
+    row_id INTEGER NOT NULL,
+    PRIMARY KEY (kind, tag, row_id)
+) WITHOUT ROWID;
+CREATE INDEX row_tags_row ON row_tags (kind, row_id);
+
+CREATE TABLE row_marks (
+    kind   TEXT NOT NULL,
+    row_id INTEGER NOT NULL,
+    mark   TEXT NOT NULL CHECK (mark IN ('pinned', 'archived')),
+    at     TEXT NOT NULL,
+    PRIMARY KEY (kind, mark, row_id)
+) WITHOUT ROWID;
+
+-- Records the model asked for: they stand in context 3 of the next committed tick, and are gone after it.
+CREATE TABLE requested (
+    kind   TEXT NOT NULL,
+    row_id INTEGER NOT NULL,
+    tick   INTEGER NOT NULL,                             -- of the last command that asked
+    PRIMARY KEY (kind, row_id)
+) WITHOUT ROWID;
+
+-- What each row of the mind was before it was written: `undo --tick` takes it back.
+CREATE TABLE mind_writes (
+    id      INTEGER PRIMARY KEY AUTOINCREMENT,
+    tick    INTEGER,                                     -- NULL: not the model's
+    ordinal INTEGER,
+    actor   TEXT NOT NULL,
+    kind    TEXT NOT NULL,
+    row_id  INTEGER NOT NULL,
+    before  TEXT,                                        -- JSON of the row; NULL: there was none
+    at      TEXT NOT NULL,
+    undone  INTEGER NOT NULL DEFAULT 0 CHECK (undone IN (0, 1))
+);
+CREATE INDEX mind_writes_tick ON mind_writes (tick) WHERE tick IS NOT NULL;
+CREATE INDEX mind_writes_row ON mind_writes (kind, row_id, id);
+
+-- Messages of the log that belong to a tick: its prompt, its reply, its commands.
+CREATE TABLE tick_messages (
+    tick       INTEGER NOT NULL,
+    message_id INTEGER NOT NULL REFERENCES log_messages (id),
+    PRIMARY KEY (tick, message_id)
+) WITHOUT ROWID;
+
+-- Commands of a tainted tick that wait for a person.
+CREATE TABLE approvals (
+    id         INTEGER PRIMARY KEY AUTOINCREMENT,
+    tick       INTEGER NOT NULL,
+    ordinal    INTEGER NOT NULL,
+    llm_id     TEXT NOT NULL,
+    action     TEXT NOT NULL,
+    args       TEXT NOT NULL,                            -- JSON
+    args_hash  TEXT NOT NULL,
+    taint      TEXT NOT NULL,                            -- JSON [[author, trust]]
+    reason     TEXT NOT NULL,
+    state      TEXT NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'approved', 'refused', 'expired')),
+    created_at TEXT NOT NULL,
+    expires_at TEXT NOT NULL,
+    decided_at TEXT,
+    decided_by TEXT,
+    UNIQUE (tick, ordinal)
+);
+CREATE INDEX approvals_waiting ON approvals (expires_at) WHERE state = 'waiting';
+
+-- ---------------------------------------------------------------- the models
+
+-- How each model of llm_registry is reached. Keys stand elsewhere: an environment variable's name, or a file's.
+CREATE TABLE llm_endpoints (
+    id           TEXT PRIMARY KEY NOT NULL REFERENCES llm_registry (id) ON DELETE CASCADE,
+    url          TEXT NOT NULL,
+    model        TEXT NOT NULL DEFAULT '',               -- empty: the first the endpoint lists
+    key_env      TEXT,
+    key_file     TEXT,
+    window       INTEGER NOT NULL,                       -- tokens of prompt and reply together
+    reply_tokens INTEGER NOT NULL,
+    rank         INTEGER NOT NULL DEFAULT 0,             -- smaller is tried first
+    enabled      INTEGER NOT NULL DEFAULT 1 CHECK (enabled IN (0, 1)),
+    tools        TEXT NOT NULL DEFAULT 'unknown' CHECK (tools IN ('unknown', 'yes', 'no')),
+    json_mode    TEXT NOT NULL DEFAULT 'unknown' CHECK (json_mode IN ('unknown', 'yes', 'no')),
+    state        TEXT NOT NULL DEFAULT 'unknown',        -- ok, or why the last call failed
+    state_at     TEXT
+) WITHOUT ROWID;
+
+CREATE TABLE llm_usage (
+    hour          TEXT NOT NULL,                         -- YYYY-MM-DDTHH, UTC
+    llm_id        TEXT NOT NULL,
+    calls         INTEGER NOT NULL DEFAULT 0,
+    prompt_tokens INTEGER NOT NULL DEFAULT 0,
+    reply_tokens  INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (hour, llm_id)
+) WITHOUT ROWID;

@@ -1,0 +1,89 @@
+"""Writing a row of the mind: what it was, whose words it goes back to, and its place in the log (DESIGN 11, loop).
+
+A handler that changes a row says `before` first, changes it, then `wrote`. For a command of the model the message of
+the log is the command's own (`actions.command`); for everybody else one is written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from hmp_node.actions import journal
+from hmp_node.actions.actors import Actor
+from hmp_node.actions.context import Context
+from hmp_node.errors import Denied, Deny
+from hmp_node.store import trail
+from hmp_node.store.database import Reader, Tx
+from hmp_node.store.trail import RowRef, Taint
+
+DATA = "data"
+FRIEND, STRANGER = "friend", "stranger"
+TRUSTED_TAG = "Trusted"
+
+
+async def before(tx: Tx, kind: str, row_id: int) -> dict[str, Any] | None:
+    """The row as it is now, for `wrote`."""
+    return await trail.row(tx, kind, row_id)
+
+
+async def wrote(
+    ctx: Context,
+    tx: Tx,
+    actor: Actor,
+    ref: RowRef,
+    was: dict[str, Any] | None,
+    *,
+    text: str = "",
+    tags: Sequence[str] = (),
+) -> None:
+    """A row of the mind, (kind, id), was changed: ``was`` from `before`, ``text`` its words now, for the log.
+
+    TOO_MANY when a tick that read untrusted words has written its share.
+    """
+    kind, row_id = ref
+    command, now = ctx.command, ctx.now()
+    await trail.wrote(
+        tx,
+        kind,
+        row_id,
+        was,
+        tick=None if command is None else command.tick,
+        ordinal=None if command is None else command.ordinal,
+        actor=actor.label,
+        now=now,
+    )
+    if command is None:
+        message = await journal.mind(ctx, tx, actor, kind=kind, row_id=row_id, text=text, tags=tags, at=now)
+        await trail.logged(tx, kind, row_id, message)
+        return
+    command.written.append((kind, row_id))
+    if command.taint:
+        await trail.taint(tx, kind, row_id, command.taint)
+        most = ctx.mind_settings.tainted_writes
+        if command.approved_by is None and await trail.count_writes(tx, command.tick) > most:
+            raise Denied(
+                Deny.TOO_MANY,
+                f"a tick that has read untrusted words writes at most {most} rows (mind.tainted_writes)",
+                remedy="write the rest in a later tick",
+            )
+
+
+async def taints_of(reader: Reader, refs: Iterable[RowRef]) -> frozenset[Taint]:
+    """Whose untrusted words these rows go back to."""
+    by_kind: dict[str, list[int]] = {}
+    for kind, row_id in refs:
+        by_kind.setdefault(kind, []).append(row_id)
+    found: set[Taint] = set()
+    for kind, ids in by_kind.items():
+        for taints in (await trail.tainted(reader, kind, ids)).values():
+            found |= taints
+    return frozenset(found)
+
+
+def of_author(author: str, tags: Iterable[str]) -> Taint | None:
+    """The taint of a peer's words, by the owner's tags for it; None if the owner trusts them like their own."""
+    owned = set(tags)
+    if TRUSTED_TAG in owned:
+        return None
+    return Taint(author, FRIEND if "Friend" in owned else STRANGER)
