@@ -19,12 +19,14 @@ import yaml
 
 from hmp_node.actions.context import ActionSettings, BookSettings, MailmanSettings
 from hmp_node.actions.mind_settings import LlmSettings, MindSettings, SandboxSettings
+from hmp_node.agent.reflex import ReflexSettings
 from hmp_node.errors import Reject, Rejected
 from hmp_node.logs import LoggerSettings
 from hmp_node.mesh.settings import MeshSettings
 from hmp_node.net.dht.settings import DhtSettings
 from hmp_node.net.lan_settings import LanSettings
 from hmp_node.net.settings import NetSettings
+from hmp_node.store.agent_tables import TableSettings
 from hmp_node.store.database import StoreSettings
 from hmp_node.wire.frames import subprotocol
 from hmp_node.wire.limits import Limits
@@ -93,6 +95,8 @@ class Config:
     llm: LlmSettings = field(default_factory=LlmSettings)
     mind: MindSettings = field(default_factory=MindSettings)
     sandbox: SandboxSettings = field(default_factory=SandboxSettings)
+    reflex: ReflexSettings = field(default_factory=ReflexSettings)
+    tables: TableSettings = field(default_factory=TableSettings)
 
     def __post_init__(self) -> None:
         """Refuse, as `ValueError`, limits that not even an announcement would fit."""

@@ -1,8 +1,9 @@
 """The files of one node's home: where they are, who may read them, and that one process at a time uses them.
 
 A home holds ``node.yaml``, ``identity.key`` (0600), ``node.db``, ``log.head``, ``api.token`` (0600),
-``api.json`` (where the running node's local API listens), ``node.lock``, ``dht.json`` (contacts of the DHT),
-``logs/`` and ``backups/``.
+``tables.db`` (tables of the model's own, 0600), ``processes/`` (what its processes wrote), ``prompts/`` (the
+owner's own texts), ``api.json`` (where the running node's local API listens), ``node.lock``, ``dht.json`` (contacts of
+the DHT), ``logs/`` and ``backups/``.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Home:
         self.endpoint = path / "api.json"
         self.lock = path / "node.lock"
         self.store = path / "node.db"
+        self.tables = path / "tables.db"
         self.logs = path / "logs"
         self.contacts = path / "dht.json"
 

@@ -30,6 +30,7 @@ from hmp_node.actions.context import Context, Me, now_us
 from hmp_node.actions.feed import DROPPED, Feed, FeedEvent
 from hmp_node.actions.perform import Actions
 from hmp_node.actions.registry import REGISTRY
+from hmp_node.agent.loop import Loop
 from hmp_node.errors import Failed, Failure, HmpError, Reject, Rejected
 from hmp_node.finding import Finding
 from hmp_node.home import Home
@@ -47,11 +48,13 @@ from hmp_node.net.transport import Transport
 from hmp_node.presence import Announcer
 from hmp_node.store import log_redact
 from hmp_node.store import settings as store_settings
+from hmp_node.store.agent_tables import AgentTables
 from hmp_node.store.copies import copy_store
 from hmp_node.store.database import Tx
 from hmp_node.store.log import CHAIN_ID_KEY, Chain, HeadFile, keep_head, open_chain, tell_damage
 from hmp_node.store.sqlite import SqliteDatabase, open_sqlite
 from hmp_node.supervise import Job, Supervisor
+from hmp_node.thinking import put_together
 from hmp_node.web import server
 from hmp_node.web.api import build_app
 from hmp_node.web.limits import ApiLimits
@@ -99,6 +102,7 @@ class Node:
         self.finding = Finding(settings, me, home)
         self.miner = Miner()
         self.announcer: Announcer
+        self.mind: Loop
         self.api: server.Listening
 
     @property
@@ -208,6 +212,9 @@ async def _build(node: Node, me: Identity, probe: Probe, stack: contextlib.Async
         card=node.card,
         mailman=settings.mailman,
         book=settings.book,
+        mind_settings=settings.mind,
+        llm=settings.llm,
+        sandbox=settings.sandbox,
         search=node.finding.finders.search,
         look_up=node.finding.finders.look_up,
         fetch=fetch,
@@ -279,6 +286,7 @@ async def _serve(
     finding = node.finding
     await finding.start(node.actions, node.driver.post, node.mesh_addresses)
     stack.push_async_callback(finding.stop)
+    node.mind = await put_together(node.home, settings, node.actions, stack=stack, probe=probe)
     node.announcer = Announcer(
         node.context,
         settings,
@@ -299,6 +307,7 @@ async def _serve(
         ("announcing", node.announcer.run),
         ("proving", node.announcer.prove),
         ("following", lambda: _follow(node)),
+        ("thinking", node.mind.run),
         ("joining", lambda: keep_joined(_as_owner(node), settings.node.join, folder=node.home.path)),
         *finding.jobs,
     ]
@@ -394,7 +403,7 @@ async def _upkeep(node: Node) -> None:
     for second in itertools.count():
         await asyncio.sleep(UPKEEP_SECONDS)
         actions = ["note.release", "outbox.expire"]
-        actions += ["mail.upkeep"] if second % 60 == 0 else []
+        actions += ["mail.upkeep", "approval.expire"] if second % 60 == 0 else []
         actions += ["node.upkeep"] if second % UPKEEP_TURNS == 0 else []
         for action in actions:
             try:
@@ -516,6 +525,7 @@ async def offline(path: Path) -> AsyncIterator[Actions]:
     did = identity.public_did(home.key)
     settings = config.load(home.config)
     database = await open_sqlite(home.store, read_only=True, settings=settings.store, now_us=now_us)
+    tables = AgentTables(home.tables, settings.tables)
     try:
         chain = Chain(await store_settings.get(database, CHAIN_ID_KEY) or "")
         me = Me(did, did_key(did) or b"", settings.node.name)
@@ -531,11 +541,13 @@ async def offline(path: Path) -> AsyncIterator[Actions]:
             network=settings.node.network,
             ask=_no_mesh,
             running=False,
+            tables=tables,
             status=lambda: {"running": False, "version": __version__, "home": str(home.path)},
             card=lambda: encode(Card(did, (), settings.node.name, settings.node.network)),
         )
         yield Actions(context)
     finally:
+        await tables.close()
         await database.close()
 
 
@@ -548,9 +560,12 @@ def _no_mesh(*_: Any) -> Awaitable[Any]:
 
 
 def backup(path: Path, target: Path) -> None:
-    """Copy a home's store to ``target`` (new, 0600), consistent also while a node runs."""
+    """Copy a home's store to ``target`` (new, 0600), consistent also while a node runs; the tables that its mind made
+    for itself, if it did, to ``target`` with ``.tables`` behind."""
     home = Home(path)
     copy_store(home.store, target)
+    if home.tables.exists():
+        copy_store(home.tables, target.with_name(target.name + ".tables"))
 
 
 def redact(path: Path, *, digest: str, reason: str) -> dict[str, Any]:

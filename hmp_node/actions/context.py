@@ -18,6 +18,7 @@ from hmp_node.actions.standing import Standings
 from hmp_node.errors import Failed, Failure
 from hmp_node.mesh.events import DialAsked, Event, PingAsked, ProbeAsked, StatusAsked
 from hmp_node.mesh.hints import Want
+from hmp_node.store.agent_tables import AgentTables
 from hmp_node.store.database import Database, Work
 from hmp_node.store.log import Chain
 from hmp_node.store.trail import RowRef, Taint
@@ -192,6 +193,7 @@ class Context:
     llm: LlmSettings = field(default_factory=LlmSettings)
     sandbox: SandboxSettings = field(default_factory=SandboxSettings)
     machine: Machine = field(default_factory=NoMachine)
+    tables: AgentTables | None = None  # None: no node is running
     mind: Mind = field(default_factory=NoMind)
     command: Command | None = None
     secrets: Callable[[], tuple[str, ...]] = tuple

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from hmp_node.actions import names, reach
+from hmp_node.actions import llm, names, reach
 from hmp_node.actions.actors import Actor
 from hmp_node.actions.context import Context
 from hmp_node.actions.registry import OUTSIDE, action
@@ -145,11 +145,29 @@ async def _look_at_node(ctx: Context) -> list[Finding]:
         await _reach(ctx),
         *await _finders(ctx, lonely=online == 0),
         *await _seeds(ctx),
+        *_sandbox(ctx),
+        *(Finding(check, detail, ok, remedy) for check, detail, ok, remedy in await llm.findings(ctx)),
         Finding("outbox", f"{waiting} notes on their way"),
         *(
             Finding("refused", f"{at} {name} by {actor}: {code}: {detail}")
             for at, actor, name, code, detail in await settings.refusals(ctx.db, limit=_REFUSALS)
         ),
+    ]
+
+
+def _sandbox(ctx: Context) -> list[Finding]:
+    """Whether what is switched on can run at all."""
+    own = ctx.sandbox
+    if not (ctx.running and (own.shell or own.files or own.scripts)):
+        return []
+    problem = ctx.machine.problem()
+    return [
+        _finding(
+            "sandbox",
+            problem or "works",
+            ok=not problem,
+            remedy="install bubblewrap 0.8 or newer, and let this user make user namespaces",
+        )
     ]
 
 

@@ -168,6 +168,22 @@ async def mind(
     return (await append(tx, ctx.log, entry, salt=ctx.random)).id
 
 
+async def decision(ctx: Context, tx: Tx, actor: Actor, *, tick: int, content: str) -> None:
+    """What a person, or time, decided about a command that waited."""
+    await of_tick(
+        ctx,
+        tx,
+        tick=tick,
+        sender=("user" if actor.kind == "user" else "system", actor.label),
+        receiver=("agent", ctx.me.did),
+        role="approval",
+        content=content,
+        ambient={"action": "approval.decide"},
+        context=(),
+        at=ctx.now(),
+    )
+
+
 async def of_tick(
     ctx: Context,
     tx: Tx,

@@ -15,7 +15,7 @@ from hmp_node.actions import journal
 from hmp_node.actions.actors import Actor, is_model
 from hmp_node.actions.context import Context
 from hmp_node.actions.note import MAX_PAGE
-from hmp_node.actions.registry import Nothing, RowNumber, action, nobody
+from hmp_node.actions.registry import OUTSIDE, Nothing, RowNumber, action, nobody
 from hmp_node.errors import Failed, Failure, Reject, Rejected
 from hmp_node.store import log_audit, log_export, log_read, notes
 from hmp_node.store.log import HeadFile
@@ -26,11 +26,13 @@ _BUFFER = 1_048_576
 
 
 class LogShow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``before``: rows with a smaller seq, to turn the page. ``session``: a conversation's hash."""
+    """``before``: rows with a smaller seq, to turn the page. ``session``: a conversation's hash. ``tick``: only what
+    belongs to this tick of the mind: its prompt, its reply, its commands."""
 
     limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = 50
     before: RowNumber | None = None
     session: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")] | None = None
+    tick: RowNumber | None = None
 
 
 class LogRow(msgspec.Struct, frozen=True):
@@ -48,6 +50,7 @@ class LogRow(msgspec.Struct, frozen=True):
     withheld: bool
     tags: list[str]
     ambient: dict[str, Any] | None
+    context_hashes: list[str]
     created_at: str
 
 
@@ -102,11 +105,13 @@ class Exported(msgspec.Struct, frozen=True):
     kind="read",
     help="Show the newest rows of the message log.",
     example="hmp-node log show --limit 20",
-    authors=lambda page: [row.sender for row in page.rows if row.sender.startswith("did:")],
+    authors=lambda page: _authors(page),  # noqa: PLW0108 it stands below
 )
 async def log_show(ctx: Context, actor: Actor, args: LogShow) -> LogPage:
     """A page; a model does not get to see what strangers wrote into it."""
-    rows = await log_read.page(ctx.db, ctx.log.chain_id, before=args.before, session=args.session, limit=args.limit + 1)
+    rows = await log_read.page(
+        ctx.db, ctx.log.chain_id, before=args.before, session=args.session, tick=args.tick, limit=args.limit + 1
+    )
     shown = rows[: args.limit]
     ambients = [_json(row.ambient) for row in shown]
     tags = {row.hash: list(_json(row.hashtags) or []) for row in shown}
@@ -119,6 +124,12 @@ async def log_show(ctx: Context, actor: Actor, args: LogShow) -> LogPage:
         ],
         more=len(rows) > args.limit,
     )
+
+
+def _authors(page: LogPage) -> set[str]:
+    """Peers whose words stand in the rows; what the mind itself said may go back to anybody."""
+    mind = {OUTSIDE for row in page.rows if "tick" in (row.ambient or {})}
+    return mind | {row.sender for row in page.rows if row.sender.startswith("did:")}
 
 
 def _json(text: str | None) -> Any:
@@ -147,6 +158,7 @@ def _row(row: ShownRow, ambient: dict[str, Any] | None, tags: list[str], kept_ba
         withheld=withheld,
         tags=[] if withheld else tags,
         ambient=ambient,
+        context_hashes=list(_json(row.context_hashes) or []),
         created_at=row.created_at,
     )
 

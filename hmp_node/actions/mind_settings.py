@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -75,9 +76,10 @@ class LlmSettings:
 class SandboxSettings:
     """Section ``sandbox``: what the mind may run on this machine. All of it is off, and needs bubblewrap when on.
 
-    ``allow``: executables that ``shell.run`` and ``process.start`` may name, as a name looked up in /usr/bin or an
-    absolute path, with an optional pattern for every argument after a space: ``git [a-z-]+``. ``read``, ``write``:
-    folders that files may be read from, and written to.
+    ``allow``: programs that may be named, one an entry: a name in /usr/bin or a path under /usr; after a space a
+    pattern that every argument has to match whole: ``head -c|[0-9]+``. Without a pattern arguments are plain words that
+    are no options. Do not list what runs other programs (env, sh, xargs) without a narrow pattern. ``read``, ``write``:
+    folders for files; list a folder in both to have both. ``file_bytes`` also bounds the work folder of a process.
     """
 
     shell: bool = False
@@ -98,3 +100,12 @@ class SandboxSettings:
     open_files: int = 64
     tasks: int = 64
     script_bytes: int = 65_536
+
+    def __post_init__(self) -> None:
+        """Refuse, as `ValueError`, a pattern that is none."""
+        for entry in self.allow:
+            _, _, pattern = entry.partition(" ")
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"allow: {entry[:80]!r} holds no pattern: {error}") from error

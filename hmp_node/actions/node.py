@@ -6,14 +6,15 @@ from typing import Any
 
 import msgspec
 
-from hmp_node.actions import reach, revoke
+from hmp_node.actions import cycle, reach, revoke
 from hmp_node.actions.actors import Actor, System
 from hmp_node.actions.context import Context
+from hmp_node.actions.cycle import LoopStatus
 from hmp_node.actions.doctor import mesh
 from hmp_node.actions.reach import Reach
 from hmp_node.actions.registry import Done, Nothing, action, nobody
 from hmp_node.mesh.events import PeerStatus
-from hmp_node.store import addresses, grants, notes, outbox, own, peers, settings
+from hmp_node.store import addresses, grants, notes, outbox, own, peers, settings, trail
 from hmp_node.store.database import Tx
 from hmp_node.wire.text import b58encode, time_text
 
@@ -47,6 +48,7 @@ class Status(msgspec.Struct, frozen=True):
     connections: list[dict[str, Any]]
     reach: Reach
     node: dict[str, Any]
+    mind: LoopStatus
     revoked: bool = False
 
 
@@ -76,7 +78,7 @@ async def node_id(ctx: Context, _actor: Actor, _args: Nothing) -> Identity:
     example="hmp-node status",
     authors=nobody,
 )
-async def node_status(ctx: Context, _actor: Actor, _args: Nothing) -> Status:
+async def node_status(ctx: Context, actor: Actor, _args: Nothing) -> Status:
     """Counts from the store, connections from the mesh, the rest from the node."""
     known, online = await peers.counts(ctx.db)
     unread, quarantined = await notes.counts(ctx.db)
@@ -92,6 +94,7 @@ async def node_status(ctx: Context, _actor: Actor, _args: Nothing) -> Status:
         connections=[_connection(peer) for peer in await mesh(ctx)],
         reach=await reach.report(ctx.db, ctx.now()),
         node=ctx.status(),
+        mind=await cycle.cycle_status(ctx, actor, Nothing()),
         revoked=await revoke.own_revocation(ctx) is not None,
     )
 
@@ -128,6 +131,7 @@ async def node_upkeep(ctx: Context, _actor: System, _args: Nothing) -> Done:
         await addresses.sweep(tx, before=yesterday, limit=_AT_ONCE)
         await peers.forget_stale(tx, before=yesterday, limit=_AT_ONCE)
         await own.forget_words(tx, yesterday)
+        await trail.forget_writes(tx, time_text(now - ctx.mind_settings.undo_days * _DAY_US), limit=_AT_ONCE)
         return Done()
 
     return await ctx.write(work)

@@ -21,10 +21,10 @@ from hmp_node.store import containers, notes
 from hmp_node.store.database import Tx
 from hmp_node.store.notes import NewNote, NoteRow, split_tags
 from hmp_node.store.trail import NOTE
-from hmp_node.wire.text import time_text
 
 MAX_PAGE = 1000
 MAX_IDS = 1000
+ADDED = "note.added"
 
 
 class NoteInbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,8 +39,10 @@ class NoteInbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NoteList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``source``: user, llm or system. ``hidden``: show hidden notes too. ``before``: notes with a smaller id."""
+    """``source``: user, llm or system. ``unread``: those that the mind has not read. ``hidden``: show hidden notes too.
+    ``before``: notes with a smaller id."""
 
+    unread: bool = False
     tag: str | None = None
     source: str | None = None
     hidden: bool = False
@@ -147,7 +149,13 @@ async def note_inbox(ctx: Context, actor: Actor, args: NoteInbox) -> NotePage:
 async def note_list(ctx: Context, _actor: Actor, args: NoteList) -> NotePage:
     """A page of everything but the quarantine."""
     rows = await notes.listing(
-        ctx.db, tag=args.tag, source=args.source, hidden=args.hidden, before=args.before, limit=args.limit + 1
+        ctx.db,
+        unread=args.unread,
+        tag=args.tag,
+        source=args.source,
+        hidden=args.hidden,
+        before=args.before,
+        limit=args.limit + 1,
     )
     return _page(ctx, rows, args.limit)
 
@@ -173,7 +181,7 @@ async def note_read(ctx: Context, actor: Actor, args: NoteId) -> NoteView:
     async def work(tx: Tx) -> NoteView:
         row = await _own(tx, actor, args.id)
         if not row.read:
-            await _mark(ctx, tx, actor, row)
+            await mark(ctx, tx, actor, row)
         return note_view(row._replace(read=1), ctx.me.did)
 
     return await ctx.write(work)
@@ -200,14 +208,15 @@ async def note_mark_read(ctx: Context, actor: Actor, args: NoteIds) -> Marked:
         for note_id in dict.fromkeys(args.ids):
             row = await _own(tx, actor, note_id)
             if not row.read:
-                await _mark(ctx, tx, actor, row)
+                await mark(ctx, tx, actor, row)
                 marked += 1
         return Marked(marked)
 
     return await ctx.write(work)
 
 
-async def _mark(ctx: Context, tx: Tx, actor: Actor, row: NoteRow) -> None:
+async def mark(ctx: Context, tx: Tx, actor: Actor, row: NoteRow) -> None:
+    """Mark a note read; its sender hears of it if receipts of reading are on."""
     await _changing(ctx, tx, actor, row.id)
     await notes.mark_read(tx, row.id)
     if ctx.settings.read_receipts and row.direction == "in" and row.author and row.container_did:
@@ -302,28 +311,35 @@ async def note_add(ctx: Context, actor: Actor, args: NoteAdd) -> NoteView:
     tags = tuple(dict.fromkeys(names.check_tag(tag) for tag in args.tags))
 
     async def work(tx: Tx) -> NoteView:
-        now = time_text(ctx.now_us())
-        note_id = await notes.add(
-            tx,
-            NewNote(
-                text=args.text,
-                tags=tags,
-                links=(),
-                source=send.source_of(actor),
-                priority=args.priority,
-                timestamp=now,
-                llm_id=send.llm_of(actor),
-                read=is_model(actor),
-                direction="local",
-                author=ctx.me.did,
-                received_at=now,
-            ),
-        )
-        await journal.note_here(ctx, tx, actor, note_id=note_id, text=args.text, tags=tags, at=now)
-        await _changing(ctx, tx, actor, note_id, new=True)
+        note_id = await leave(ctx, tx, actor, text=args.text, tags=tags, priority=args.priority)
         return note_view(await _own(tx, actor, note_id), ctx.me.did)
 
     return await ctx.write(work)
+
+
+async def leave(ctx: Context, tx: Tx, actor: Actor, *, text: str, tags: tuple[str, ...] = (), priority: int = 0) -> int:
+    """A note that stays here; gives its id. The owner's is unread by the mind, all others are for the owner."""
+    now = ctx.now()
+    note_id = await notes.add(
+        tx,
+        NewNote(
+            text=text,
+            tags=tags,
+            links=(),
+            source=send.source_of(actor),
+            priority=priority,
+            timestamp=now,
+            llm_id=send.llm_of(actor),
+            read=actor.kind != "user",
+            direction="local",
+            author=ctx.me.did,
+            received_at=now,
+        ),
+    )
+    await journal.note_here(ctx, tx, actor, note_id=note_id, text=text, tags=tags, at=now)
+    await _changing(ctx, tx, actor, note_id, new=True)
+    facts.tell(tx, ADDED, {"note_id": note_id, "priority": priority, "source": send.source_of(actor)})
+    return note_id
 
 
 async def _changing(ctx: Context, tx: Tx, actor: Actor, note_id: int, *, new: bool = False) -> None:

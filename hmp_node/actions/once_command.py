@@ -12,6 +12,7 @@ from hmp_node.actions import journal, trail
 from hmp_node.actions.context import Command, Context
 from hmp_node.actions.once import AlreadyDone
 from hmp_node.actions.registry import Action
+from hmp_node.actions.views import NoteView, OutboxView
 from hmp_node.errors import Denied, HmpError
 from hmp_node.store import peers, process_log, ticks
 from hmp_node.store import trail as rows
@@ -23,7 +24,14 @@ T = TypeVar("T")
 # Fields of results that hold records of the mind: these stand in context 3 of the next tick, whole.
 RECORDS: Mapping[str, str] = {"diary": rows.DIARY, "concepts": rows.CONCEPT, "links": rows.LINK}
 # How the row of process_log stands that tells the model of a command.
-_STATUS = {"ok": "ok", "error": "error", "denied": "error", "skipped": "warning", "queued": "pending"}
+_STATUS = {
+    "ok": "ok",
+    "error": "error",
+    "denied": "error",
+    "skipped": "warning",
+    "queued": "pending",
+    "unknown": "offline",
+}
 SECRET = "[secret]"  # noqa: S105 what stands in its place
 
 
@@ -60,7 +68,10 @@ async def succeed(ctx: Context, tx: Tx, command: Command, action: Action, result
     if refs:
         await rows.request(tx, refs, tick=command.tick)
     shown = {name: _ids(item) if name in RECORDS else item for name, item in value.items()}
-    taints = command.taint | await trail.taints_of(tx, refs) | await _taints(ctx, tx, action.authors(result))
+    noted = _refs(rows.NOTE, value.get("notes")) + ([(rows.NOTE, value["id"])] if action.result is NoteView else [])
+    sent = [one for one in getattr(result, "rows", ()) if isinstance(one, OutboxView)]
+    noted += [(rows.NOTE, one.note_id) for one in sent if one.note_id is not None]
+    taints = command.taint | await trail.taints_of(tx, [*refs, *noted]) | await _taints(ctx, tx, action.authors(result))
     # The command's own row holds the result as it was, for whoever repeats it after a crash.
     await settle(
         ctx, tx, command, action.name, status="ok", value=value, shown=shown, taints=taints, process_id=_process(value)
@@ -96,10 +107,10 @@ async def settle(
     process_id = process_id or (None if before is None else before.process_id)
     if process_id is None:
         process_id = await process_log.add(
-            tx, name=name, value=told, status=_STATUS.get(status, "warning"), now=ctx.now(), llm_id=command.llm_id
+            tx, name=name, value=told, status=_STATUS[status], now=ctx.now(), llm_id=command.llm_id
         )
     elif before is not None and before.process_id is not None:
-        await process_log.settle(tx, process_id, status=_STATUS.get(status, "warning"), value=told)
+        await process_log.settle(tx, process_id, status=_STATUS[status], value=told)
     await rows.taint(tx, rows.PROCESS, process_id, taints)
     kept = redact(ctx, json.dumps({**head, field: value}, ensure_ascii=False))
     await ticks.settle(tx, command.tick, command.ordinal, status=status, result=kept, process_id=process_id)

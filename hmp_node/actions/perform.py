@@ -16,28 +16,45 @@ import msgspec
 
 from hmp_node.actions import (
     announce,
+    approval,
     book,
     capability,
+    clean,
+    concept,
+    cycle,
+    diary,
+    diary_relation,
+    explain,
     facts,
+    file,
     find,
     gate,
     grant,
+    link,
+    llm,
     log,
     mail,
     mailman,
     names,
     node,
     note,
+    note_keep,
     outbox,
     peer,
+    process,
     query,
     reach,
     receipt,
     receive,
     revoke,
+    script,
     seeds,
     send,
+    shell,
     standing,
+    table,
+    thought,
+    tick,
 )
 from hmp_node.actions.actors import Actor
 from hmp_node.actions.context import Command, Context
@@ -51,8 +68,10 @@ from hmp_node.store.database import NO_PARAMS, Tx
 from hmp_node.wire.container import VerifiedContainer
 
 SUBJECTS = (  # importing them fills the table
-    *(announce, book, find, grant, log, mail, mailman, node, note, outbox),
-    *(peer, query, reach, receipt, receive, revoke, seeds, send),
+    *(announce, approval, book, clean, concept, cycle, diary, diary_relation, explain, file),
+    *(find, grant, link, llm, log, mail, mailman, node, note, note_keep),
+    *(outbox, peer, process, query, reach, receipt, receive, revoke, script, seeds),
+    *(send, shell, table, thought, tick),
 )
 MAX_KEY = 200
 QUIET_US = 60_000_000  # a peer's refusals of one kind are recorded once in so long
@@ -214,7 +233,7 @@ def convert(action: Action, args: object) -> msgspec.Struct:
         raise Rejected(Reject.BAD_ARGUMENT, f"{action.name} takes named arguments, not {type(args).__name__}")
     check_strings(args, action.name)
     try:
-        return msgspec.convert(dict(args) if isinstance(args, Mapping) else msgspec.structs.asdict(args), action.args)
+        return msgspec.convert(dict(args) if isinstance(args, Mapping) else msgspec.to_builtins(args), action.args)
     except msgspec.ValidationError as error:
         raise Rejected(
             Reject.BAD_ARGUMENT, f"{action.name}: {error}", remedy=f"like `{action.example}`" if action.example else ""

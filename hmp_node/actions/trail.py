@@ -23,8 +23,9 @@ TRUSTED_TAG = "Trusted"
 
 
 async def before(tx: Tx, kind: str, row_id: int) -> dict[str, Any] | None:
-    """The row as it is now, for `wrote`."""
-    return await trail.row(tx, kind, row_id)
+    """The row as it is now, its marks with it, for `wrote`."""
+    row = await trail.row(tx, kind, row_id)
+    return None if row is None else {**row, trail.MARKS: await trail.marks(tx, kind, row_id)}
 
 
 async def wrote(

@@ -39,6 +39,9 @@ def _status_lines(result: dict[str, Any]) -> Iterator[str]:
         yield f"  {safe(link['state'])} {safe(link['did'])} {safe(link['address'])}{error}"
     yield f"mail: {safe(result['unread'])} unread, {safe(result['quarantined'])} in quarantine"
     yield f"outbox: {_counts(result['outbox'])}"
+    mind = result["mind"]
+    waiting = f"; {safe(mind['approvals'])} commands wait for you: `hmp-node approve`" if mind["approvals"] else ""
+    yield f"mind: {safe(mind['state'])}: {safe(mind['why'])}{waiting}"
     finders = result["node"].get("finders", {})
     for name, facts in finders.items():
         yield f"finder {safe(name)}: {_finder(facts)}"

@@ -32,6 +32,20 @@ def init(session: Session, *, name: str | None) -> None:
     from hmp_node import node
 
     session.show(node.init(session.home, name=name), fields)
+    for line in _model_lines():
+        session.console.hint(line)
+
+
+def _model_lines() -> list[str]:
+    """What would have a model server of this machine think: the two lines of node.yaml that name it."""
+    import asyncio
+
+    from hmp_node.agent import found
+
+    there = asyncio.run(found.look())
+    return [f"{one.name} runs here; to have it think, write into node.yaml:" for one in there[:1]] + [
+        line for one in there[:1] for line in found.yaml_lines(one)
+    ]
 
 
 @verb("run", example="hmp-node run --listen 0.0.0.0:7440")
@@ -85,7 +99,10 @@ def _identity_lines(result: dict[str, Any], *, with_qr: bool) -> Iterator[str]:
 @verb("backup", example="hmp-node backup ~/alice-backup.db")
 @click.argument("path", type=click.Path(path_type=Path))
 def backup(session: Session, *, path: Path) -> None:
-    """Copy the store to PATH, while the node runs or not."""
+    """Copy the store to PATH, while the node runs or not.
+
+    Tables that the mind made for itself go to PATH.tables.
+    """
     from hmp_node import node
 
     try:

@@ -22,26 +22,36 @@ def log() -> None:
     """Read and check the append-only message log."""
 
 
-@verb("show", example="hmp-node log show --limit 20")
+@verb("show", example="hmp-node log show --limit 20\nhmp-node log show --tick 41")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most so many.")
 @click.option("--before", type=int, metavar="SEQ", help="Older than this row, to turn the page.")
 @click.option("--session", "conversation", metavar="HASH", help="Only this conversation.")
-def show(session: Session, *, limit: int, before: int | None, conversation: str | None) -> None:
-    """Show the newest rows, newest first."""
-    asked = {"limit": limit, "before": before, "session": conversation}
-    session.show(session.read("log.show", asked), lambda result: _row_lines(result, session.console.columns))
+@click.option("--tick", type=click.IntRange(1, 2**53), metavar="N", help="Only rows of this tick of the mind.")
+def show(session: Session, *, limit: int, before: int | None, conversation: str | None, tick: int | None) -> None:
+    """Show the newest rows, newest first.
+
+    With --tick also the hash of each row, and of the rows it came from: what the model had been shown.
+    """
+    asked: dict[str, Any] = {"limit": limit, "before": before, "session": conversation}
+    if tick is not None:
+        asked["tick"] = tick
+    session.show(session.read("log.show", asked), lambda result: _page_lines(result, session.console.columns, tick))
 
 
-def _row_lines(result: dict[str, Any], room: int | None) -> Iterator[str]:
+def _page_lines(result: dict[str, Any], room: int | None, tick: int | None) -> Iterator[str]:
     if not result["rows"]:
-        yield "the log is empty"
+        yield "the log is empty" if tick is None else f"the log holds no row of tick {tick}"
     for row in result["rows"]:
         sender, receiver = safe(row["sender"]), safe(row["receiver"])
         yield f"{row['seq']:>6}  {when(row['created_at'])}  {safe(row['role'])}  {sender} -> {receiver}"
         content = "(redacted)" if row["withheld"] else preview(row["content"], room and max(room - 8, 10))
         yield "        " + content
+        if tick is not None:
+            yield f"        is {safe(row['hash'])}"
+            yield from (f"        from {safe(digest)}" for digest in row["context_hashes"])
     if result["more"]:
-        yield f"older ones: --before {safe(result['rows'][-1]['seq'])}"
+        of_tick = "" if tick is None else f"--tick {tick} "
+        yield f"older ones: {of_tick}--before {safe(result['rows'][-1]['seq'])}"
 
 
 @verb("verify", example="hmp-node log verify")

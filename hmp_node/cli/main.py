@@ -15,7 +15,24 @@ from typing import NoReturn
 import click
 
 import hmp_node
-from hmp_node.cli import actions, find, grants, health, join, lifecycle, log, mail, mailman, notes, peers
+from hmp_node.cli import (
+    actions,
+    find,
+    grants,
+    health,
+    join,
+    lifecycle,
+    llm,
+    log,
+    mail,
+    mailman,
+    mind,
+    notes,
+    peers,
+    process,
+    shell,
+    think,
+)
 from hmp_node.cli.console import Console, unwritable, use_utf8
 from hmp_node.cli.session import Session, home_of
 from hmp_node.cli.verb import Verbs
@@ -55,7 +72,10 @@ def cli(ctx: click.Context, home: str | None) -> None:
     ctx.obj = Session(home_of(home), ctx.obj)
 
 
-for module in (lifecycle, health, mail, notes, join, find, peers, mailman, grants, log, actions):
+for module in (
+    *(lifecycle, health, mail, notes, join, find, peers, mailman, grants),
+    *(llm, think, mind, process, shell, log, actions),
+):
     for command in module.VERBS:
         cli.add_command(command)
 

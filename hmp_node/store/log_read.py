@@ -24,18 +24,21 @@ class ShownRow(NamedTuple):
     hashtags: str
     ambient: str | None
     created_at: str
+    context_hashes: str
 
 
 _ROWS = (
     "SELECT c.seq, m.hash, m.session_hash, m.sender_type, s.did_or_name, m.receiver_type, r.did_or_name, m.role,"
-    " m.content, m.hashtags, m.ambient, m.created_at"
+    " m.content, m.hashtags, m.ambient, m.created_at, m.context_hashes"
     " FROM log_chain c JOIN log_messages m ON m.id = c.message_id"
     " JOIN core_players s ON s.hash = m.sender_id JOIN core_players r ON r.hash = m.receiver_id"
     " WHERE c.chain_id = :chain"
 )
 
 
-async def page(reader: Reader, chain: str, *, before: int | None, session: str | None, limit: int) -> list[ShownRow]:
+async def page(
+    reader: Reader, chain: str, *, before: int | None, session: str | None, tick: int | None, limit: int
+) -> list[ShownRow]:
     """Rows of a chain, newest first."""
     where = ""
     params: dict[str, Any] = {"chain": chain, "limit": limit}
@@ -45,6 +48,9 @@ async def page(reader: Reader, chain: str, *, before: int | None, session: str |
     if session is not None:
         where += " AND m.session_hash = :session"
         params["session"] = session
+    if tick is not None:
+        where += " AND c.message_id IN (SELECT message_id FROM tick_messages WHERE tick = :tick)"
+        params["tick"] = tick
     rows = await reader.fetch_all(f"{_ROWS}{where} ORDER BY c.seq DESC LIMIT :limit", params)
     return [ShownRow(*row) for row in rows]
 

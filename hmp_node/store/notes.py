@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from hmp_node.store import containers
-from hmp_node.store.database import Reader, Row, Tx
+from hmp_node.store.database import Params, Reader, Row, Tx
 from hmp_node.store.sql import in_list
 
 
@@ -170,6 +170,22 @@ async def set_tags(tx: Tx, note_id: int, tags: Sequence[str]) -> None:
         await _index(tx, "note_tags", "tag", note_id, tags)
 
 
+async def change(tx: Tx, note_id: int, *, text: str, priority: int) -> None:
+    """Give a note that stays here other words and another priority."""
+    await tx.execute(
+        "UPDATE notes SET text = :text, priority = :priority WHERE id = :id",
+        {"id": note_id, "text": text, "priority": priority},
+    )
+
+
+async def restore(tx: Tx, note_id: int, *, text: str, read: int, priority: int) -> None:
+    """Make a note again what it was, as far as a model may change it; tags and `set_hidden` stand apart."""
+    await tx.execute(
+        "UPDATE notes SET text = :text, read = :read, priority = :priority WHERE id = :id",
+        {"id": note_id, "text": text, "read": read, "priority": priority},
+    )
+
+
 async def delete(tx: Tx, note_id: int) -> None:
     """Empty a note and take it out of every list; the row stays as the place its container and receipts point to."""
     params = {"id": note_id}
@@ -298,6 +314,18 @@ async def find(reader: Reader, note_id: int) -> NoteRow | None:
     return None if row is None else NoteRow(*row)
 
 
+async def by_ids(reader: Reader, ids: Sequence[int]) -> list[NoteRow]:
+    """The notes that exist of these and were not deleted, in the order asked for."""
+    listed, params = in_list(list(ids))
+    rows = await reader.fetch_all(
+        f"SELECT {_COLUMNS} FROM notes n LEFT JOIN mail m ON m.note_id = n.id"
+        f" WHERE n.id IN {listed} AND COALESCE(m.deleted, 0) = 0",
+        params,
+    )
+    found = {row[0]: NoteRow(*row) for row in rows}
+    return [found[number] for number in dict.fromkeys(ids) if number in found]
+
+
 async def by_containers(reader: Reader, dids: Sequence[str]) -> dict[str, NoteRow]:
     """Notes by the containers they came or went in; deleted ones are left out."""
     listed, params = in_list(dids)
@@ -356,7 +384,14 @@ async def inbox(
 
 
 async def listing(
-    reader: Reader, *, tag: str | None, source: str | None, hidden: bool, before: int | None, limit: int
+    reader: Reader,
+    *,
+    unread: bool,
+    tag: str | None,
+    source: str | None,
+    hidden: bool,
+    before: int | None,
+    limit: int,
 ) -> list[NoteRow]:
     """Every note that is not held, quarantined or deleted, newest id first; ``hidden`` shows the hidden ones too."""
     where = ["COALESCE(m.deleted, 0) = 0", "COALESCE(m.quarantined, 0) = 0", "m.held_until IS NULL"]
@@ -369,7 +404,9 @@ async def listing(
     if before is not None:
         where.append("n.id < :before")
         params["before"] = before
-    few = await _narrow(reader, where, params, tag=tag, unread=False)
+    if unread:
+        where.append("n.read = 0")
+    few = await _narrow(reader, where, params, tag=tag, unread=unread)
     table = "notes n" if few is None else f"({few}) AS f CROSS JOIN notes n"
     if few is not None:
         where.append("n.id = f.id")
@@ -416,6 +453,119 @@ async def counts(reader: Reader) -> tuple[int, int]:
         " (SELECT COUNT(*) FROM mail WHERE quarantined = 1)"
     )
     return (0, 0) if row is None else (int(row[0]), int(row[1]))
+
+
+# --- as the mind reads --------------------------------------------------------------------------------------
+#
+# What is held for a gap, quarantined or deleted is not there for the mind, and what this agent sent it knows.
+# ``hidden`` is the owner's: hidden from their lists, not from the mind.
+
+_FOR_MIND = (
+    "FROM notes n LEFT JOIN mail m ON m.note_id = n.id WHERE n.read = 0 AND (m.note_id IS NULL OR"
+    " (m.direction <> 'out' AND m.position IS NOT NULL AND m.quarantined = 0 AND m.deleted = 0))"
+)
+_READ_BEFORE = (
+    "FROM notes n JOIN mail m ON m.note_id = n.id WHERE n.read = 1 AND m.direction <> 'out' AND m.deleted = 0"
+    " AND m.quarantined = 0 AND m.position IS NOT NULL AND m.received_at < :before"
+)
+_HERE = "COALESCE(m.direction, 'local') = 'local'"
+PEER, PEER_PREFIX = "peer", "peer:"
+
+
+async def unread_counts(reader: Reader) -> dict[int, int]:
+    """Unread notes by priority."""
+    rows = await reader.fetch_all(f"SELECT n.priority, COUNT(*) {_FOR_MIND} GROUP BY n.priority ORDER BY n.priority")
+    return dict(rows)
+
+
+async def unread_ids(reader: Reader, *, limit: int) -> list[tuple[int, int]]:
+    """(id, priority) of unread notes, the most urgent first, then the newest."""
+    rows = await reader.fetch_all(
+        f"SELECT n.id, n.priority {_FOR_MIND} ORDER BY n.priority DESC, n.id DESC LIMIT :limit", {"limit": limit}
+    )
+    return [(note_id, priority) for note_id, priority in rows]
+
+
+async def unread_passing(
+    reader: Reader,
+    *,
+    tags: Sequence[str] = (),
+    priority_min: int | None = None,
+    since: str | None = None,
+    sources: Sequence[str] = (),
+    limit: int,
+) -> list[NoteRow]:
+    """Unread notes for which every condition that is set holds: the most urgent first, then those waiting longest.
+
+    ``tags``: any of them. ``since``: a time text; it came then or later, by our clock. ``sources``: any of ``user``,
+    ``llm``, ``system`` (written here), ``peer`` (of any peer), ``peer:<DID>``.
+    """
+    where = [_FOR_MIND]
+    params: dict[str, Any] = {"limit": limit}
+    if tags:
+        listed, values = in_list(tags, "tag")
+        where.append(f"EXISTS (SELECT 1 FROM note_tags t WHERE t.note_id = n.id AND t.tag IN {listed})")
+        params |= values
+    if priority_min is not None:
+        where.append("n.priority >= :priority")
+        params["priority"] = priority_min
+    if since is not None:
+        where.append("COALESCE(m.received_at, n.timestamp) >= :since")
+        params["since"] = since
+    if sources:
+        any_of, values = _written_by(sources)
+        where.append(f"({any_of})")
+        params |= values
+    rows = await reader.fetch_all(
+        f"SELECT {_COLUMNS} {' AND '.join(where)} ORDER BY n.priority DESC, n.id LIMIT :limit", params
+    )
+    return [NoteRow(*row) for row in rows]
+
+
+def _written_by(sources: Sequence[str]) -> tuple[str, Params]:
+    """The condition on who wrote a note: what a peer's note says of its source is the peer's own word."""
+    here = [source for source in sources if source != PEER and not source.startswith(PEER_PREFIX)]
+    listed, params = in_list([*here, *("cli" for source in here if source == "user")], "own")
+    any_of = [f"{_HERE} AND n.source IN {listed}"]
+    if "llm" in here:
+        any_of.append(f"{_HERE} AND n.source LIKE 'llm:%'")
+    if PEER in sources:
+        any_of.append("m.direction = 'in'")
+    dids, more = in_list([one.removeprefix(PEER_PREFIX) for one in sources if one.startswith(PEER_PREFIX)], "did")
+    any_of.append(f"m.direction = 'in' AND m.author_did IN {dids}")
+    return " OR ".join(any_of), {**params, **more}
+
+
+async def newest_position(reader: Reader) -> int:
+    """The newest place in the order of display: whatever comes for the mind later stands after it.
+
+    An id would not do: a note that was held for a gap is older by its id than some that were shown before it.
+    """
+    row = await reader.fetch_one("SELECT MAX(position) FROM mail")
+    return 0 if row is None or row[0] is None else int(row[0])
+
+
+async def arrived_since(reader: Reader, position: int, *, limit: int) -> list[NoteRow]:
+    """Unread notes after this place in the order of display, in that order."""
+    rows = await reader.fetch_all(
+        f"SELECT {_COLUMNS} {_FOR_MIND} AND m.position > :position ORDER BY m.position LIMIT :limit",
+        {"position": position, "limit": limit},
+    )
+    return [NoteRow(*row) for row in rows]
+
+
+async def count_read_before(reader: Reader, before: str) -> int:
+    """How many notes that came before this time are read."""
+    row = await reader.fetch_one(f"SELECT COUNT(*) {_READ_BEFORE}", {"before": before})
+    return 0 if row is None else int(row[0])
+
+
+async def read_before(reader: Reader, before: str, *, limit: int) -> list[NoteRow]:
+    """Read notes that came before this time, oldest first; never what this agent sent."""
+    rows = await reader.fetch_all(
+        f"SELECT {_COLUMNS} {_READ_BEFORE} ORDER BY n.id LIMIT :limit", {"before": before, "limit": limit}
+    )
+    return [NoteRow(*row) for row in rows]
 
 
 # --- spelling of the seed's text columns ----------------------------------------------------------------

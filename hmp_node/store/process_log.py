@@ -71,6 +71,15 @@ async def find(reader: Reader, process_id: int) -> ProcessRow | None:
     return None if row is None else ProcessRow(*row)
 
 
+async def open_named(reader: Reader, name: str) -> ProcessRow | None:
+    """The newest row of this name that is not closed."""
+    row = await reader.fetch_one(
+        f"SELECT {_COLUMNS} FROM process_log WHERE status <> 'close' AND name = :name ORDER BY id DESC LIMIT 1",
+        {"name": name},
+    )
+    return None if row is None else ProcessRow(*row)
+
+
 async def listing(reader: Reader, *, statuses: Sequence[str], before: int | None, limit: int) -> list[ProcessRow]:
     """Rows with one of these statuses, newest first."""
     listed, params = in_list(list(statuses))

@@ -12,6 +12,7 @@ import contextlib
 import os
 import sqlite3
 import time
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar, cast
@@ -184,6 +185,7 @@ class SqliteDatabase:
                 f"journal_size_limit = {_WAL_KEPT_BYTES}",
             ):
                 connection.execute(f"PRAGMA {pragma}")
+            connection.create_function("fold", 1, fold, deterministic=True)
             upgrade(connection, path, now_us=self._now_us())
         except sqlite3.Error as error:
             connection.close()
@@ -216,6 +218,7 @@ class _Readers:
                     cached_statements=_CACHED_STATEMENTS,
                 )
                 self._all.append(connection)
+                await connection.create_function("fold", 1, fold, deterministic=True)
                 await connection.execute_fetchall("PRAGMA query_only = ON")
                 await connection.execute_fetchall(f"PRAGMA cache_size = -{self._settings.cache_kib}")
                 self._idle.put_nowait(connection)
@@ -274,6 +277,15 @@ class _FreeSpace:
     def forget(self) -> None:
         """Look again next time: someone may be waiting to see their space come back."""
         self._fresh_until = float("-inf")
+
+
+def fold(text: str | None) -> str | None:
+    """SQL's ``fold(text)``: the form in which words are compared in every script, NFC and casefolded."""
+    if text is None:
+        return None
+    if text.isascii():
+        return text.lower()
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
 
 
 def _check_readable(path: Path) -> None:

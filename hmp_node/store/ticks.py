@@ -11,8 +11,8 @@ OPEN, ANSWERED, PLANNED = "open", "answered", "planned"
 COMMITTED, FAILED, ABORTED = "committed", "failed", "aborted"
 PENDING, STARTED = "pending", "started"
 _TICK = (
-    "id, started_at, finished_at, phase, mode, llm_id, prompt_hash, manifest, response_text, usage, reflex, taint"
-    ", error"
+    "id, started_at, finished_at, phase, mode, llm_id, prompt_hash, manifest, response_text, tool_calls, usage, reflex,"
+    " taint, error"
 )
 _COMMAND = "tick, ordinal, cmd_id, type, args, args_hash, status, result, process_id"
 
@@ -29,6 +29,7 @@ class TickRow(NamedTuple):
     prompt_hash: str | None
     manifest: str | None
     response_text: str | None
+    tool_calls: str | None
     usage: str | None
     reflex: str | None
     taint: str
@@ -68,18 +69,27 @@ async def begin(
     )
 
 
+async def remake(tx: Tx, tick: int, *, prompt_hash: str, manifest: str, taint: str) -> None:
+    """The prompt was too long for the model and was made anew."""
+    await tx.execute(
+        "UPDATE agent_log SET prompt_hash = :hash, manifest = :manifest, taint = :taint"
+        " WHERE id = :tick AND phase = 'open'",
+        {"tick": tick, "hash": prompt_hash, "manifest": manifest, "taint": taint},
+    )
+
+
 async def next_tick(reader: Reader) -> int:
     """The number of the tick to come; numbers are never used twice."""
     row = await reader.fetch_one("SELECT seq FROM sqlite_sequence WHERE name = 'agent_log'")
     return 1 if row is None else int(row[0]) + 1
 
 
-async def answer(tx: Tx, tick: int, *, text: str, usage: str, llm_id: str) -> None:
+async def answer(tx: Tx, tick: int, *, text: str, tool_calls: str, usage: str, llm_id: str) -> None:
     """T3: the raw reply, before anything reads it."""
     await tx.execute(
-        "UPDATE agent_log SET phase = 'answered', response_text = :text, usage = :usage, llm_id = :llm"
-        " WHERE id = :tick AND phase = 'open'",
-        {"tick": tick, "text": text, "usage": usage, "llm": llm_id},
+        "UPDATE agent_log SET phase = 'answered', response_text = :text, tool_calls = :calls, usage = :usage,"
+        " llm_id = :llm WHERE id = :tick AND phase = 'open'",
+        {"tick": tick, "text": text, "calls": tool_calls, "usage": usage, "llm": llm_id},
     )
 
 

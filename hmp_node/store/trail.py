@@ -15,8 +15,9 @@ from hmp_node.store.sql import in_list
 RowRef: TypeAlias = tuple[str, int]
 
 DIARY, DIARY_LINK, CONCEPT, LINK, THOUGHT = "diary", "diary_link", "concept", "link", "thought"
-NOTE, REPLY, PROCESS, SCRIPT, PROMPT = "note", "reply", "process", "script", "prompt"
-# A tick's own words and its prompt are named by the tick; `REPLY` rows are of llm_recent_responses.
+NOTE, REPLY, PROCESS, SCRIPT, TABLE = "note", "reply", "process", "script", "table"
+LOOP = "loop"
+PROMPT, ANSWER = "prompt", "answer"  # of a tick, named by its number; only in row_log
 
 TABLES: Mapping[str, str] = {
     DIARY: "diary_entries",
@@ -28,8 +29,16 @@ TABLES: Mapping[str, str] = {
     SCRIPT: "agent_scripts",
     REPLY: "llm_recent_responses",
     PROCESS: "process_log",
+    TABLE: "agent_tables",
+    LOOP: "loop_state",
 }
 TAGGED = (DIARY, THOUGHT, SCRIPT)
+MARKS = "*marks"  # in what a row was: its marks, beside its columns
+# What goes with a row when it is deleted: kind, table, and the columns that name the row.
+_HANGING = {
+    CONCEPT: (LINK, "links", ("from_concept_id", "to_concept_id")),
+    DIARY: (DIARY_LINK, "diary_graph_index", ("source_entry_id", "target_entry_id")),
+}
 PINNED, ARCHIVED = "pinned", "archived"
 
 
@@ -55,11 +64,14 @@ class Write(NamedTuple):
 
 
 async def taint(tx: Tx, kind: str, row_id: int, taints: Iterable[Taint]) -> None:
-    """Say whose words a row goes back to, besides those known already."""
+    """Say whose words a row goes back to, besides those known already; what a person found harmless was other words."""
+    found = list(taints)
+    if found:
+        await tx.execute("DELETE FROM cleared WHERE kind = :kind AND row_id = :id", {"kind": kind, "id": row_id})
     await tx.execute_many(
         "INSERT INTO row_taint (kind, row_id, author, trust) VALUES (:kind, :id, :author, :trust)"
         " ON CONFLICT (kind, row_id, author) DO UPDATE SET trust = excluded.trust",
-        [{"kind": kind, "id": row_id, "author": one.author, "trust": one.trust} for one in taints],
+        [{"kind": kind, "id": row_id, "author": one.author, "trust": one.trust} for one in found],
     )
 
 
@@ -77,6 +89,21 @@ async def tainted(reader: Reader, kind: str, ids: Sequence[int]) -> dict[int, fr
     for row_id, author, trust in rows:
         found.setdefault(row_id, set()).add(Taint(author, trust))
     return {row_id: frozenset(taints) for row_id, taints in found.items()}
+
+
+async def tainted_rows(reader: Reader, *, limit: int) -> list[tuple[str, int, list[str]]]:
+    """(kind, id, authors) of rows that are tainted and not cleared."""
+    rows = await reader.fetch_all(
+        "SELECT t.kind, t.row_id, t.author FROM row_taint t WHERE (t.kind, t.row_id) IN ("
+        " SELECT DISTINCT u.kind, u.row_id FROM row_taint u WHERE NOT EXISTS"
+        " (SELECT 1 FROM cleared c WHERE c.kind = u.kind AND c.row_id = u.row_id)"
+        " ORDER BY u.kind, u.row_id DESC LIMIT :limit) ORDER BY t.kind, t.row_id DESC, t.author",
+        {"limit": limit},
+    )
+    found: dict[RowRef, list[str]] = {}
+    for kind, row_id, author in rows:
+        found.setdefault((kind, row_id), []).append(author)
+    return [(kind, row_id, authors) for (kind, row_id), authors in found.items()]
 
 
 async def cleared(reader: Reader, kind: str, ids: Sequence[int]) -> set[int]:
@@ -111,6 +138,14 @@ async def row(reader: Reader, kind: str, row_id: int) -> dict[str, Any] | None:
     columns = await _columns(reader, TABLES[kind])
     found = await reader.fetch_one(f"SELECT {', '.join(columns)} FROM {TABLES[kind]} WHERE id = :id", {"id": row_id})
     return None if found is None else dict(zip(columns, found, strict=True))
+
+
+async def marks(reader: Reader, kind: str, row_id: int) -> list[list[str]]:
+    """[mark, since when] of a row."""
+    rows = await reader.fetch_all(
+        "SELECT mark, at FROM row_marks WHERE kind = :kind AND row_id = :id ORDER BY mark", {"kind": kind, "id": row_id}
+    )
+    return [list(one) for one in rows]
 
 
 async def _columns(reader: Reader, table: str) -> list[str]:
@@ -178,8 +213,9 @@ async def take_back(tx: Tx, write: Write) -> None:
     table = TABLES[write.kind]
     if write.before is None:
         await tx.execute(f"DELETE FROM {table} WHERE id = :id", {"id": write.row_id})
+        await forget_row(tx, write.kind, write.row_id)
     else:
-        names = [name for name in write.before if name != "result"]  # process_log's is generated
+        names = [name for name in write.before if name not in ("result", MARKS)]  # process_log's result is generated
         await tx.execute(
             f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(':' + name for name in names)})"
             f" ON CONFLICT (id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in names)}",
@@ -188,7 +224,30 @@ async def take_back(tx: Tx, write: Write) -> None:
     if write.kind in TAGGED:
         tags = "" if write.before is None else str(write.before["tags"])
         await set_tags(tx, write.kind, write.row_id, [tag for tag in tags.split(",") if tag])
-    await tx.execute("UPDATE mind_writes SET undone = 1 WHERE id = :id", {"id": write.id})
+    if write.before is not None:
+        await unmark(tx, write.kind, write.row_id)
+        for name, at in write.before.get(MARKS, ()):
+            await mark(tx, write.kind, write.row_id, name, now=at)
+    await undone(tx, write.id)
+
+
+async def hangs_on(reader: Reader, write: Write) -> bool:
+    """Whether something that this tick did not write hangs on a row that it made."""
+    if write.before is not None or write.kind not in _HANGING:
+        return False
+    kind, table, ends = _HANGING[write.kind]
+    found = await reader.fetch_one(
+        f"SELECT 1 FROM {table} t WHERE (t.{ends[0]} = :row OR t.{ends[1]} = :row) AND NOT EXISTS"
+        " (SELECT 1 FROM mind_writes w"
+        " WHERE w.kind = :kind AND w.row_id = t.id AND w.tick = :tick AND w.before IS NULL) LIMIT 1",
+        {"row": write.row_id, "kind": kind, "tick": write.tick},
+    )
+    return found is not None
+
+
+async def undone(tx: Tx, write_id: int) -> None:
+    """Remember that this change was taken back."""
+    await tx.execute("UPDATE mind_writes SET undone = 1 WHERE id = :id", {"id": write_id})
 
 
 async def forget_writes(tx: Tx, before: str, *, limit: int) -> int:
@@ -208,6 +267,16 @@ async def logged(tx: Tx, kind: str, row_id: int, message_id: int) -> None:
         "INSERT INTO row_log (kind, row_id, message_id) VALUES (:kind, :id, :message)"
         " ON CONFLICT (kind, row_id) DO UPDATE SET message_id = excluded.message_id",
         {"kind": kind, "id": row_id, "message": message_id},
+    )
+
+
+async def share_log(tx: Tx, have: RowRef, to: RowRef) -> None:
+    """A row stands in the same message of the log as another."""
+    await tx.execute(
+        "INSERT INTO row_log (kind, row_id, message_id)"
+        " SELECT :kind, :id, message_id FROM row_log WHERE kind = :have AND row_id = :of"
+        " ON CONFLICT (kind, row_id) DO UPDATE SET message_id = excluded.message_id",
+        {"kind": to[0], "id": to[1], "have": have[0], "of": have[1]},
     )
 
 
@@ -245,10 +314,15 @@ async def set_tags(tx: Tx, kind: str, row_id: int, tags: Sequence[str]) -> None:
     )
 
 
-async def tag_counts(reader: Reader, kind: str, *, limit: int) -> list[tuple[str, int]]:
-    """(tag, rows), the most used first."""
+async def tag_counts(reader: Reader, kind: str, *, limit: int, own: bool = False) -> list[tuple[str, int]]:
+    """(tag, rows), the most used first; ``own``: without rows that go back to untrusted words."""
+    theirs = (
+        " AND NOT EXISTS (SELECT 1 FROM row_taint t WHERE t.kind = row_tags.kind AND t.row_id = row_tags.row_id"
+        " AND NOT EXISTS (SELECT 1 FROM cleared c WHERE c.kind = t.kind AND c.row_id = t.row_id))"
+    )
     rows = await reader.fetch_all(
-        "SELECT tag, COUNT(*) FROM row_tags WHERE kind = :kind GROUP BY tag ORDER BY COUNT(*) DESC, tag LIMIT :limit",
+        f"SELECT tag, COUNT(*) FROM row_tags WHERE kind = :kind{theirs if own else ''}"
+        " GROUP BY tag ORDER BY COUNT(*) DESC, tag LIMIT :limit",
         {"kind": kind, "limit": limit},
     )
     return [(tag, count) for tag, count in rows]

@@ -155,7 +155,15 @@ async def test_doctor_says_of_a_stranger_that_it_is_one(alice: Side) -> None:
 async def test_doctor_looks_at_the_node(alice: Side) -> None:
     diagnosis = await alice.do("node.doctor")
     assert diagnosis.ok
-    assert {finding.check for finding in diagnosis.findings} == {"node", "log", "store", "peers", "reach", "outbox"}
+    assert {finding.check for finding in diagnosis.findings} == {
+        "node",
+        "log",
+        "store",
+        "peers",
+        "reach",
+        "outbox",
+        "model",
+    }
     await alice.do("peer.alias", name="bob", did=Key("bob").did)
     diagnosis = await alice.do("node.doctor")
     assert not diagnosis.ok

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.bench import doors, finding, full, steps
+from tests.bench import doors, finding, full, mind, steps
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = Path(os.environ.get("HMP_BENCH_SCRIPTS", ROOT.parent / "shared" / "bench"))
@@ -104,6 +104,7 @@ def main() -> None:
             "doors": doors.measure(Path(folder)),
             "full_store": full.measure(Path(folder) / "full"),
             "finding": finding.measure(Path(folder) / "finding"),
+            "mind": mind.measure(Path(folder) / "mind"),
             "notes": notes(),
         }
     print(json.dumps(result | {"seconds": round(time.monotonic() - started)}, indent=1, ensure_ascii=False))

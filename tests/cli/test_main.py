@@ -24,7 +24,7 @@ from hmp_node.errors import Denied, Deny, Failed, Failure, Reject, Rejected
 from tests.cli.conftest import Cli
 from tests.cli.scripted import Scripted, note
 
-VERBS = "init run id status doctor backup revoke send inbox outbox do actions"
+VERBS = "init run id status doctor backup revoke send inbox outbox think approve undo shell do actions"
 PEER_VERBS = "join find peers ping trust alias block unblock purge verify"
 GROUPS = {
     "notes": "list read tag hide delete add",
@@ -32,6 +32,14 @@ GROUPS = {
     "bootstrap": "sign verify",
     "grant": "list add remove",
     "log": "show verify export redact",
+    "llm": "list register update remove select test",
+    "diary": "add read update delete list search pin archive tags link unlink relations",
+    "thought": "add read update delete list search pin",
+    "concept": "add read update delete list search expand merge pin",
+    "link": "add read update delete list",
+    "table": "list create drop insert select update delete",
+    "process": "list start stop close output",
+    "script": "list add read delete run",
 }
 
 

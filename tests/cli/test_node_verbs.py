@@ -94,12 +94,19 @@ UNREACHED = {"reachable": False, "addresses": [], "why": "192.0.2.7:7440: connec
 UNKNOWN: dict[str, Any] = {"reachable": None, "addresses": [], "why": "no peer with a public address"}
 
 
+OFF: dict[str, Any] = {
+    **{"state": "off", "why": "no model is configured", "tick": None, "llm_id": None, "streak": 0, "wake_at": None},
+    **{"approvals": 0, "mode": "manual", "pause_s": 10.0, "idle": None, "usage": {}, "budgets": {}},
+}
+
+
 def node_status(**more: Any) -> dict[str, Any]:
     """What `node.status` gives."""
     facts = {"version": "9", "finders": {"lan": {"heard": 2, "interfaces": ["eth0"], "problem": ""}}}
     fields: dict[str, Any] = {
         **{"did": BOB, "store": {"state": "ok"}, "peers_known": 2, "peers_online": 1, "unread": 0, "quarantined": 0},
         **{"outbox": {}, "refused": {}, "connections": [], "node": facts, "reach": REACHED},
+        "mind": OFF,
     }
     return fields | more
 
@@ -246,7 +253,8 @@ def test_backup_goes_to_the_absolute_path(
 
 
 def test_log_show(cli: Cli, node: Scripted) -> None:
-    shown = {"hash": "h", "session_hash": "s", "sender_type": "user", "receiver_type": "agent", "role": "note"}
+    names = {"session_hash": "s", "sender_type": "user", "receiver_type": "agent", "role": "note"}
+    shown: dict[str, Any] = {"hash": "h", **names, "context_hashes": []}
     rows = [
         LogRow(
             seq=2,

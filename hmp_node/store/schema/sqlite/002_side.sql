@@ -417,6 +417,7 @@ CREATE TABLE agent_log (
     prompt_hash   TEXT,
     manifest      TEXT,                                  -- JSON: ids and hashes of what the model saw
     response_text TEXT,                                  -- the raw reply, stored before it is parsed
+    tool_calls    TEXT,                                  -- JSON: native calls of the same reply
     usage         TEXT,                                  -- JSON
     reflex        TEXT,                                  -- JSON
     taint         TEXT NOT NULL DEFAULT '[]',            -- JSON [[author, trust]]: whose words the model was shown
@@ -437,6 +438,7 @@ CREATE TABLE tick_commands (
     process_id INTEGER REFERENCES process_log (id) ON DELETE SET NULL,
     PRIMARY KEY (tick, ordinal)
 );
+CREATE INDEX tick_commands_process ON tick_commands (process_id);
 
 -- The operating system's side of a row of process_log.
 CREATE TABLE process_runs (
@@ -517,6 +519,16 @@ CREATE TABLE mind_writes (
 );
 CREATE INDEX mind_writes_tick ON mind_writes (tick) WHERE tick IS NOT NULL;
 CREATE INDEX mind_writes_row ON mind_writes (kind, row_id, id);
+
+-- The loop's settings that the model may change; one row.
+CREATE TABLE loop_state (
+    id        INTEGER PRIMARY KEY CHECK (id = 1),
+    responses INTEGER NOT NULL,                          -- K
+    mode      TEXT NOT NULL CHECK (mode IN ('manual', 'auto')),
+    filter    TEXT NOT NULL,                             -- JSON: which notes auto mode shows
+    pause_us  INTEGER NOT NULL,
+    idle      TEXT                                       -- JSON: what ends the idling; NULL: it does not idle
+);
 
 -- Messages of the log that belong to a tick: its prompt, its reply, its commands.
 CREATE TABLE tick_messages (
