@@ -72,10 +72,15 @@ async def _machine(home: Home, settings: Config, context: Context, stack: contex
         folder,
         context.now_us,
         lambda text: redact(context, text),
-        hidden=(home.path, *((home.path / Path(settings.llm.key_file).expanduser(),) if settings.llm.key_file else ())),
+        hidden=(home.path, *_key_files(home, settings)),
         finished=finished,
     )
     context.machine = machine
     await machine.recover()
     stack.push_async_callback(machine.close)
     return machine
+
+
+def _key_files(home: Home, settings: Config) -> list[Path]:
+    """Files with keys that lie elsewhere."""
+    return [home.path / Path(settings.llm.key_file).expanduser()] if settings.llm.key_file else []

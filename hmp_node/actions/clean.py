@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from hmp_node.actions import trail
+from hmp_node.actions import cycle, trail
 from hmp_node.actions.actors import Actor
 from hmp_node.actions.context import Context
 from hmp_node.actions.mind_views import PAGE, Limit, authors_of
@@ -93,13 +93,14 @@ async def reply_list(ctx: Context, _actor: Actor, args: ReplyList) -> ReplyPage:
     example="hmp-node do reply.clean --args '{\"keep\": 10}'",
 )
 async def reply_clean(ctx: Context, actor: Actor, args: ReplyClean) -> Cleaned:
-    """At most 1000 at once."""
+    """At most 1000 at once; as many as the model is shown stay in any case."""
 
     async def work(tx: Tx) -> Cleaned:
-        count = max(0, await replies.count(tx) - args.keep)
+        keep = max(args.keep, (await cycle.current(ctx, tx)).responses)
+        count = max(0, await replies.count(tx) - keep)
         if args.dry_run:
             return Cleaned(count, more=False)
-        found = await replies.beyond(tx, args.keep, limit=MAX_CLEANED)
+        found = await replies.beyond(tx, keep, limit=MAX_CLEANED)
         for reply_id in found:
             was = await trail.before(tx, REPLY, reply_id)
             await replies.delete(tx, reply_id)

@@ -6,7 +6,7 @@ A key never passes here: a row names the variable of the environment, or the fil
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -17,8 +17,10 @@ from hmp_node.actions.llm_rows import DEFAULT, MAX_URL, check_row, check_url
 from hmp_node.actions.registry import Done, Nothing, action, nobody
 from hmp_node.errors import HmpError, Reject, Rejected
 from hmp_node.store import llms
-from hmp_node.store.database import Tx
+from hmp_node.store.database import Tx, Work
 from hmp_node.store.llms import LlmRow, Used
+
+T = TypeVar("T")
 
 FROM_CONFIG = ("url", "model", "key_env", "key_file", "window", "reply_tokens")
 MAX_MODELS = 100
@@ -186,6 +188,14 @@ async def _view(ctx: Context, actor: Actor, row: LlmRow) -> LlmView:
 # --- changing --------------------------------------------------------------------------------------------
 
 
+async def _written(ctx: Context, work: Work[T]) -> T:
+    """Write, and have the loop look at its models anew."""
+    done = await ctx.write(work)
+    if ctx.command is None:
+        ctx.mind.wake()
+    return done
+
+
 @action(
     "llm.register",
     args=LlmRegister,
@@ -220,7 +230,7 @@ async def llm_register(ctx: Context, actor: Actor, args: LlmRegister) -> LlmView
             raise Rejected(Reject.BAD_ARGUMENT, f"there are {MAX_MODELS} models already", remedy="remove one")
         await llms.put(tx, row)
 
-    await ctx.write(work)
+    await _written(ctx, work)
     return await _view(ctx, actor, row)
 
 
@@ -259,7 +269,7 @@ async def llm_update(ctx: Context, actor: Actor, args: LlmUpdate) -> LlmView:
         await llms.put(tx, row)
         return row
 
-    return await _view(ctx, actor, await ctx.write(work))
+    return await _view(ctx, actor, await _written(ctx, work))
 
 
 @action(
@@ -285,7 +295,7 @@ async def llm_remove(ctx: Context, _actor: Actor, args: LlmId) -> Done:
         await llms.remove(tx, args.id)
         return Done()
 
-    return await ctx.write(work)
+    return await _written(ctx, work)
 
 
 @action(
@@ -307,7 +317,7 @@ async def llm_select(ctx: Context, _actor: Actor, args: LlmId) -> Done:
         await llms.to_front(tx, args.id)
         return Done()
 
-    return await ctx.write(work)
+    return await _written(ctx, work)
 
 
 @action(

@@ -7,7 +7,7 @@ import msgspec
 from hmp_node.actions import facts, names
 from hmp_node.actions.actors import Actor
 from hmp_node.actions.context import Context
-from hmp_node.actions.registry import Done, Nothing, action, nobody
+from hmp_node.actions.registry import Done, Nothing, action
 from hmp_node.errors import Denied, Deny, Reject, Rejected
 from hmp_node.store import mailbag, notes, peers, relays, settings
 from hmp_node.store.database import Reader, Tx
@@ -117,7 +117,7 @@ async def begin(ctx: Context, tx: Tx) -> None:
     kind="read",
     help="List this node's mailmen, how mailmen have done, and what this node holds for others.",
     example="hmp-node mailman list",
-    authors=nobody,
+    authors=lambda page: [one.did for one in (*page.own, *page.scores) if one.announced is not None],
 )
 async def mailman_list(ctx: Context, _actor: Actor, _args: Nothing) -> Mailmen:
     """Everything there is to know of mailmen."""

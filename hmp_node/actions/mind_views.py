@@ -25,7 +25,7 @@ from hmp_node.wire.text import time_text, time_us
 MAX_TEXT = 65_536
 MAX_NAME = 200
 MAX_TITLE = 200
-MAX_RELATION = 64
+MAX_RELATION = 128
 MAX_TAGS = 32
 MAX_PAGE = 100
 MAX_QUERY = 500

@@ -13,7 +13,7 @@ from hmp_node.actions import facts, journal, names
 from hmp_node.actions.actors import Actor, System
 from hmp_node.actions.context import Context
 from hmp_node.actions.note import MAX_PAGE
-from hmp_node.actions.registry import Done, Nothing, RowNumber, action, nobody
+from hmp_node.actions.registry import Done, Nothing, RowNumber, action
 from hmp_node.actions.views import OutboxView, outbox_view
 from hmp_node.errors import Reject, Rejected
 from hmp_node.store import outbox, relays
@@ -88,6 +88,15 @@ class Expired(msgspec.Struct, frozen=True):
     expired: int
 
 
+def _authors(page: OutboxPage | Waited) -> list[str]:
+    """Peers whose own words stand in the rows: the name that one announces, the reason that one gave."""
+    found = [row.recipient_did for row in page.rows if row.announced is not None or row.reason is not None]
+    for row in page.rows:
+        found += [one.mailman.did for one in row.relays]
+        found += [] if row.route is None or row.route.via is None else [row.route.via.did]
+    return found
+
+
 @action(
     "note.outbox",
     args=NoteOutbox,
@@ -96,7 +105,7 @@ class Expired(msgspec.Struct, frozen=True):
     kind="read",
     help="List what was sent and what is proven to have become of it, newest first.",
     example="hmp-node outbox --state queued",
-    authors=nobody,
+    authors=_authors,
 )
 async def note_outbox(ctx: Context, _actor: Actor, args: NoteOutbox) -> OutboxPage:
     """A page of the outbox; states past ``sent`` are those that stored receipts prove."""
@@ -118,7 +127,7 @@ async def _views(ctx: Context, rows: Sequence[outbox.OutboxRow]) -> list[OutboxV
     kind="read",
     help="Wait until a sent note has come so far, or cannot come so far any more.",
     example="hmp-node send bob hello --wait delivered --timeout 60",
-    authors=nobody,
+    authors=_authors,
 )
 async def note_wait(ctx: Context, _actor: Actor, args: NoteWait) -> Waited:
     """What is known when it is met, hopeless, or the time is up. NOT_FOUND for what was never sent.

@@ -22,7 +22,7 @@ from hmp_node.actions.names import Target
 from hmp_node.actions.registry import REGISTRY, RowNumber, action
 from hmp_node.actions.standing import NOTES, Standing
 from hmp_node.errors import Denied, Deny, Reject, Rejected
-from hmp_node.store import containers, notes, outbox, settings
+from hmp_node.store import containers, notes, outbox, settings, trail
 from hmp_node.store.database import Tx
 from hmp_node.store.notes import NewNote
 from hmp_node.store.outbox import KEY_UNKNOWN, NewRow
@@ -252,6 +252,8 @@ async def _post(
             reply_to=letter.reply_to,
         ),
     )
+    if ctx.command is not None:
+        await trail.taint(tx, trail.NOTE, note_id, ctx.command.taint)
     scope, priority = letter.network, letter.priority
     rows = [NewRow(note_id, container_did, container_id, to.did, to.seq, None, None, scope, priority) for to in ready]
     rows += [

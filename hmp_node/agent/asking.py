@@ -165,7 +165,7 @@ class Asking:
                 made.tick,
                 text=text,
                 tool_calls=calls,
-                usage=json.dumps(usage, ensure_ascii=False),
+                usage=redact(ctx, json.dumps(usage, ensure_ascii=False)),
                 llm_id=llm_id,
             )
             prompt = await trail.hashes(tx, trail.PROMPT, [made.tick])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hmp_node.actions import approval, once_command, table
@@ -18,7 +18,8 @@ from hmp_node.actions.actors import Llm
 from hmp_node.actions.context import Command, Context
 from hmp_node.actions.feed import FeedEvent
 from hmp_node.actions.perform import Actions
-from hmp_node.actions.registry import REGISTRY, Action
+from hmp_node.actions.registry import OUTSIDE, REGISTRY, Action, nobody
+from hmp_node.actions.trail import DATA
 from hmp_node.agent.aliases import suggest
 from hmp_node.errors import Denied, Deny, HmpError, Reject, Rejected
 from hmp_node.store import approvals, ticks, trail
@@ -105,6 +106,9 @@ class Commands:
             else:
                 await self._refuse(command, name, error)
         except HmpError as error:
+            if action is not None and action.kind == "external" and action.authors is not nobody:
+                # Why a peer cannot be found or reached may be said in the peer's own words.
+                command = replace(command, taint=command.taint | {Taint(OUTSIDE, DATA)})
             await self._refuse(command, name, error)
 
     async def _keep(self, command: Command, action: Action, result: Any) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -67,6 +67,7 @@ class Deciding:
             limits=grammar.Limits(own.reply_bytes, own.commands, own.depth),
             tool_calls=calls,
         )
+        parsed = self._struck(parsed)
         run = run.lately(ctx.now_us())
         history, done = await self._history()
         asked = [(one.type, one.args) for one in parsed.commands]
@@ -78,6 +79,27 @@ class Deciding:
         record = {**step.record, "skip": {str(number): at[0] for number, at in skip.items()}}
         after = self._after(run, verdict, step, parsed, tick)
         await ctx.db.write(lambda tx: self._plan(tx, tick, _Plan(rows, record, parsed, step, after), texts))
+
+    def _struck(self, parsed: Parsed) -> Parsed:
+        """Without secrets that the stored text hid in escapes of JSON."""
+
+        def struck(value: Any) -> Any:
+            if isinstance(value, str):
+                return redact(self._ctx, value)
+            if isinstance(value, dict):
+                return {struck(key): struck(item) for key, item in value.items()}
+            return [struck(item) for item in value] if isinstance(value, list) else value
+
+        fields = ("cmd_id", "type", "args", "description", "written")
+        return replace(
+            parsed,
+            commands=tuple(
+                replace(one, **{name: struck(getattr(one, name)) for name in fields}) for one in parsed.commands
+            ),
+            problems=tuple(
+                replace(one, message=struck(one.message), excerpt=struck(one.excerpt)) for one in parsed.problems
+            ),
+        )
 
     async def _history(self) -> tuple[list[Said], set[tuple[int, int]]]:
         """The latest committed ticks, oldest first, and which of their commands were done."""
@@ -168,6 +190,7 @@ class Deciding:
             failures=0,
             asleep_until_us=now + int(rest_s * 1_000_000) if rest_s else 0,
             asleep_why=("it repeats itself" if step.sleep_s else "its replies cannot be read") if rest_s else "",
+            rested_us=now if rest_s else run.rested_us,
             avoid=(tick.llm_id or "") if step.other_model else "",
         )
 

@@ -110,7 +110,7 @@ def _working(text: str, at: int, before: str) -> re.Match[str] | None:
 
 
 def _is_joined(char: str) -> bool:
-    return char != "" and char not in _BLANK_LETTERS and unicodedata.category(char) in _JOINED
+    return char != "" and not char.isascii() and char not in _BLANK_LETTERS and unicodedata.category(char) in _JOINED
 
 
 def _shown(char: str) -> str:

@@ -18,6 +18,7 @@ import msgspec
 from hmp_node.actions import cycle
 from hmp_node.actions.cycle import Loop as LoopSettings
 from hmp_node.actions.feed import FeedEvent
+from hmp_node.actions.once_command import redact
 from hmp_node.actions.outside import ModelCheck
 from hmp_node.actions.perform import Actions
 from hmp_node.agent import ladder, run_state, waiting
@@ -110,13 +111,16 @@ class Loop:
 
     async def think(self) -> dict[str, Any]:
         """One tick, now; first what a crash or a stop left in the middle. NO_MODEL."""
-        async with self._busy:
-            await self._refresh()
-            resumed = await self._resume(forced=True)
-            if resumed is not None:
-                return resumed
-            loop, run = await self._loaded()
-            return await self._tick(loop, run, forced=True)
+        try:
+            async with self._busy:
+                await self._refresh()
+                resumed = await self._resume(forced=True)
+                if resumed is not None:
+                    return resumed
+                loop, run = await self._loaded()
+                return await self._tick(loop, run, forced=True)
+        finally:
+            self._stir.set()  # what it waits for now may be something else
 
     async def prompt(self) -> dict[str, Any]:
         """What the next tick would ask."""
@@ -218,30 +222,36 @@ class Loop:
         ctx = self._ctx
         sampling = ladder.sampling(run.streak, self._reflex, Sampling(ctx.llm.temperature, ctx.llm.top_p))
         json_mode = run.unreadable >= ctx.mind_settings.parse_failures
+        hear = self._teller(made.tick)
         try:
-            told = await self._asking.call(
-                made, sampling, json_mode=json_mode, avoid=run.avoid, on_text=self._teller(made.tick)
-            )
+            told = await self._asking.call(made, sampling, json_mode=json_mode, avoid=run.avoid, on_text=hear)
         except ModelFailed as error:
             if error.code is not Failure.MODEL_OVERFLOW:
                 raise
             made = await self._asking.make(loop, run, share=0.5, tick=made.tick)
             made.prompt.manifest["marks"] = asdict(made.marks)
             await self._asking.begin(made, again=True)
-            told = await self._asking.call(
-                made, sampling, json_mode=json_mode, avoid=run.avoid, on_text=self._teller(made.tick)
-            )
+            told = await self._asking.call(made, sampling, json_mode=json_mode, avoid=run.avoid, on_text=hear)
+        hear("")
         return made, *told
 
     def _teller(self, tick: int) -> Callable[[str], None]:
-        """Tells whoever watches how the reply grows, some words at a time."""
-        held: list[str] = []
+        """Tells whoever watches how the reply grows, some words at a time; "" tells what is left.
+
+        As much as the longest secret has is held back, so that none gets out in two halves.
+        """
+        held = ""
 
         def hear(piece: str) -> None:
-            held.append(piece)
-            if sum(map(len, held)) >= PIECE or piece.endswith("\n"):
-                self._ctx.feed.publish(FeedEvent(None, TEXT, {"tick": tick, "text": "".join(held)}))
-                held.clear()
+            nonlocal held
+            held += piece
+            if piece and len(held) < PIECE and not piece.endswith("\n"):
+                return
+            held = redact(self._ctx, held)
+            keep = max(map(len, self._ctx.secrets()), default=0) if piece else 0
+            text, held = held[: len(held) - keep], held[len(held) - keep :] if keep else ""
+            if text:
+                self._ctx.feed.publish(FeedEvent(None, TEXT, {"tick": tick, "text": text}))
 
         return hear
 
@@ -338,6 +348,7 @@ class Loop:
             failures=run.failures if spent else run.failures + 1,
             rest_until_us=ctx.now_us() + int(pause * 1_000_000),
             rest_why=error.message,
+            rested_us=ctx.now_us(),
         )
 
         async def work(tx: Tx) -> None:

@@ -126,7 +126,7 @@ async def _processes(ctx: Context, limit: int) -> tuple[Record, ...]:
 
 def _process(row: ProcessRow, digest: str | None, taint: frozenset[Taint], *, ran: bool) -> Record:
     """What a process wrote is nobody's word here: its output is data."""
-    if ran:
+    if ran and _has_output(row.value):
         taint |= {Taint(f"process:{row.id}", trail.DATA)}
     return Record(
         kind=PROCESS,
@@ -140,6 +140,15 @@ def _process(row: ProcessRow, digest: str | None, taint: frozenset[Taint], *, ra
         hash=digest,
         taint=taint,
     )
+
+
+def _has_output(value: str | None) -> bool:
+    """Whether the row of a process shows anything that it wrote; what cannot be read might."""
+    try:
+        told = json.loads(value or "{}")
+    except ValueError:
+        return True
+    return not isinstance(told, dict) or bool(told.get("tail"))
 
 
 async def _records(ctx: Context, limit: int) -> tuple[Record, ...]:

@@ -66,7 +66,7 @@ class Models:
         self._world = world
         self._locks: dict[str, asyncio.Lock] = {}
         self._out: dict[str, tuple[_Signature, ModelFailed]] = {}
-        self._rests: dict[str, int] = {}  # until when it asked to be left alone
+        self._rests: dict[str, tuple[int, int]] = {}  # since and until when it asked to be left alone
         self._firsts: dict[tuple[str, str | None], str] = {}  # a model's name by url and key, where the row has none
         self._keys: set[str] = set()
         self._last: dict[str, str] = {}  # what went wrong last, by model
@@ -216,7 +216,8 @@ class Models:
 
     def _rest(self, llm_id: str, seconds: float | None) -> None:
         if seconds:
-            self._rests[llm_id] = self._world.now_us() + int(seconds * 1_000_000)
+            now = self._world.now_us()
+            self._rests[llm_id] = now, now + int(seconds * 1_000_000)
 
     # --- rows -----------------------------------------------------------------------------------------------
 
@@ -247,9 +248,9 @@ class Models:
             self._out.pop(row.id, None)
         elif out and error is not None:
             raise error.with_traceback(None)
-        left = self._rests.get(row.id, 0) - self._world.now_us()
-        if out and left > 0:
-            seconds = left / 1_000_000
+        now, (since, until) = self._world.now_us(), self._rests.get(row.id, (0, 0))
+        if out and since <= now < until:  # a clock that was set back ends it
+            seconds = (until - now) / 1_000_000
             told = f"model {row.id} asked to be left alone for {seconds:.0f} s more"
             raise ModelFailed(Failure.MODEL_BUSY, told, remedy="wait, or add another model", retry_after_s=seconds)
         return endpoint

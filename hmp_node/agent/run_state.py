@@ -26,8 +26,8 @@ class RunState(msgspec.Struct, frozen=True):
     """``streak``: stagnant replies in a row. ``lines``: of context 7, for the next prompt. ``pushes_us``,
     ``stagnant_us``: when, within the last hour. ``unreadable``: replies in a row that could not be read. ``failures``:
     calls in a row that failed. ``rest_*``: no model can be asked before; ``asleep_*``: the reflex had
-    enough, and a note of the owner's ends it. ``marks``: how far the last committed tick had seen. ``taint``: whose
-    words ``lines`` may quote. Times are microseconds since the epoch."""
+    enough, and a note of the owner's ends it; ``rested_us``: when either began. ``marks``: how far the last committed
+    tick had seen. ``taint``: whose words ``lines`` may quote. Times are microseconds since the epoch."""
 
     streak: int = 0
     novelty: float = 1.0
@@ -41,6 +41,7 @@ class RunState(msgspec.Struct, frozen=True):
     rest_why: str = ""
     asleep_until_us: int = 0
     asleep_why: str = ""
+    rested_us: int = 0
     next_us: int = 0
     avoid: str = ""
     marks: Marks = Marks()

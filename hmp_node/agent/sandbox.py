@@ -2,7 +2,7 @@
 
 Its arguments are the whole protection, so they stand in one place. A child sees /usr read-only, an empty folder of
 its own in memory that is gone with it, no network, no home, no other process and no variable of the environment.
-Needs Linux, bubblewrap 0.8 or newer, and ``prlimit`` and ``choom`` of util-linux.
+Needs Linux, bubblewrap 0.8 or newer, and ``prlimit``, ``choom`` and ``setpriv`` of util-linux.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ WORK = "/job"
 BWRAP = "/usr/bin/bwrap"
 PRLIMIT = "/usr/bin/prlimit"
 CHOOM = "/usr/bin/choom"
+SETPRIV = "/usr/bin/setpriv"
 PYTHON = "/usr/bin/python3"
 NOBODY = 65_534
 PROBE_S = 10.0
@@ -88,7 +89,7 @@ class Sandbox:
         return self._problem
 
     async def _try(self) -> str:
-        for tool in (self._bwrap, PRLIMIT, CHOOM):
+        for tool in (self._bwrap, PRLIMIT, CHOOM, SETPRIV):
             if not os.access(tool, os.X_OK):
                 return f"there is no {tool}"
         probe = Launch(("/bin/sh", "-c", _PROBE, "sh", str(self._hidden)), {}, errors_apart=True)
@@ -124,6 +125,7 @@ class Sandbox:
             files = {name: opened.enter_context(_held(text.encode())) for name, text in launch.files.items()}
             line = self._line(launch, files)
             return await asyncio.create_subprocess_exec(
+                *_bound_to(os.getpid()),
                 *line,
                 stdin=opened.enter_context(_held(launch.stdin)),
                 stdout=asyncio.subprocess.PIPE,
@@ -169,6 +171,12 @@ class Sandbox:
         limits = {"core": 0, "as": of.memory_bytes, "nproc": of.tasks, "fsize": of.file_bytes, "nofile": of.open_files}
         listed = [f"--{name}={most}:{most}" for name, most in limits.items()]
         return [PRLIMIT, *listed, f"--cpu={of.cpu_s}:{of.cpu_s + 1}", "--"]
+
+
+def _bound_to(node: int) -> Sequence[str]:
+    """Runs the rest of the line unless the node has died, and ends it when it does: bubblewrap asks for that too, but
+    only once its namespaces are made, and a node that was killed before would leave a child that nobody knows of."""
+    return (SETPRIV, "--pdeathsig", "KILL", "--", "/bin/sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"', str(node))
 
 
 def _system() -> Iterator[str]:

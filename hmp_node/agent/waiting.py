@@ -44,7 +44,7 @@ async def _switched(ctx: Context, models: Models, run: RunState, *, operator: bo
         return Wait(STOPPED, "the owner stopped it: `hmp-node think --start`")
     if not await llms.any_enabled(ctx.db):
         return Wait(OFF, "no model is configured: set llm.url, or `hmp-node llm register`")
-    if run.rest_until_us > now and not operator:
+    if run.rested_us <= now < run.rest_until_us and not operator:  # a clock that was set back ends it
         return Wait(RESTING, run.rest_why, run.rest_until_us)
     if not await models.endpoints():
         return Wait(DEGRADED, "no model can be asked: see `hmp-node llm list`", now + 60_000_000)
@@ -56,7 +56,7 @@ async def _asleep(ctx: Context, loop: Loop, run: RunState) -> Wait | None:
     seen = await _seen(ctx, run)
     if any(one.source == "user" for one in seen.notes):
         return None
-    if run.asleep_until_us > now:
+    if run.rested_us <= now < run.asleep_until_us:
         return Wait(RESTING, run.asleep_why, run.asleep_until_us)
     if loop.idle is not None:
         asleep = wake.Idle(

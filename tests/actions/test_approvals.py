@@ -235,7 +235,10 @@ async def test_only_the_owner_decides(waiting: Side, actor: Any, name: str) -> N
 
 
 async def test_a_model_that_asks_to_approve_is_denied_and_does_not_even_wait(waiting: Side) -> None:
-    asked = [("approval.approve", {"ids": [1]}), ("approval.clear", {"rows": [{"kind": "diary", "id": 1}]})]
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("approval.approve", {"ids": [1]}),
+        ("approval.clear", {"rows": [{"kind": "diary", "id": 1}]}),
+    ]
     assert await tainted(waiting, 2, *asked) == ["denied", "denied"]
     assert await run(waiting, 3, await planned(waiting, 3, *asked)) == ["denied", "denied"]
     assert [one.id for one in await listed(waiting, None)] == [1]
@@ -296,7 +299,11 @@ async def test_what_an_approved_command_writes_keeps_the_taint(alice: Side) -> N
 
 async def test_bad_arguments_do_not_wait(alice: Side) -> None:
     """A person is asked only about what could run at all."""
-    asked = [("diary.delete", {"ids": "all"}), ("no.such", {}), ("note.send", {"to": [], "text": 1})]
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("diary.delete", {"ids": "all"}),
+        ("no.such", {}),
+        ("note.send", {"to": [], "text": 1}),
+    ]
     assert await tainted(alice, 1, *asked) == ["error", "error", "error"]
     assert await listed(alice, None) == []
 

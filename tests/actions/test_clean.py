@@ -50,6 +50,8 @@ async def test_replies_in_pages_with_whose_words_they_go_back_to(alice: Side) ->
 
 async def test_the_newest_replies_stay(alice: Side) -> None:
     await say(alice, 5)
+    assert (await alice.do("reply.clean", keep=2)).deleted == 0, "as many as the model is shown stay"
+    await alice.do("cycle.set", responses=1)
     before = await dump(alice, "llm_recent_responses")
     assert (await alice.do("reply.clean", keep=2, dry_run=True)).deleted == 3
     assert await dump(alice, "llm_recent_responses") == before
@@ -77,6 +79,7 @@ async def test_only_closed_rows_of_the_process_log_go(alice: Side) -> None:
 async def test_much_is_cleaned_in_parts(alice: Side, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clean, "MAX_CLEANED", 2)
     await run(alice, "close", "close", "close")
+    await alice.do("cycle.set", responses=1)
     await say(alice, 4)
     for name, args in CLEANING.items():
         first, second = await alice.do(name, **args), await alice.do(name, **args)

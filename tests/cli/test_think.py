@@ -41,7 +41,7 @@ def status(**more: Any) -> dict[str, Any]:
 def line(number: int, phase: str = "committed", **more: Any) -> dict[str, Any]:
     fields: dict[str, Any] = {
         **{"id": number, "started_at": NOW, "finished_at": NOW, "phase": phase, "mode": "manual", "llm_id": "qwen"},
-        **{"error": None, "commands": {"ok": 2, "queued": 1}, "usage": None, "streak": 0},
+        **{"error": None, "commands": {"ok": 2, "queued": 1}, "usage": None, "streak": 0, "taint": []},
     }
     return fields | more
 

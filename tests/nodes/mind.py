@@ -19,7 +19,7 @@ from tests.agent.llm_server import Answer, LlmServer, Request, Script
 from tests.nodes.test_clocks import ALONE
 
 
-def block(*commands: tuple[str, dict[str, Any]], prose: str = "I do this.") -> str:
+def block(*commands: tuple[str, Any], prose: str = "I do this.") -> str:
     """A reply that asks for these commands."""
     listed = [{"type": name, "args": args} for name, args in commands]
     return f"{prose}\n\n# Commands\n{json.dumps(listed, ensure_ascii=False)}\n# End of commands\n"
@@ -93,11 +93,18 @@ async def until(what: str, probe: Callable[[], Any], seconds: float = 20.0) -> A
 
 
 @asynccontextmanager
-async def thinker(home: Path, script: Script, *, by_itself: bool = False, **settings: Any) -> AsyncIterator[Thinker]:
-    """A node over ``home`` whose model is ``script``. It ticks when told, unless ``by_itself``.
+async def thinker(home: Path, script: Script, **settings: Any) -> AsyncIterator[Thinker]:
+    """A node over ``home`` whose model is ``script``, which ticks when told.
 
     ``settings``: of node.yaml, as ``mind__pause_s="1"``.
     """
+    async with awake(home, script, **{"mind__enabled": "false", **settings}) as made:
+        yield made
+
+
+@asynccontextmanager
+async def awake(home: Path, script: Script, **settings: Any) -> AsyncIterator[Thinker]:
+    """A node that thinks by itself."""
     async with LlmServer(script) as server:
         environment = {
             **ALONE,
@@ -107,7 +114,5 @@ async def thinker(home: Path, script: Script, *, by_itself: bool = False, **sett
             **{f"HMP_{key.upper()}": value for key, value in settings.items()},
         }
         home.parent.mkdir(parents=True, exist_ok=True)
-        if not by_itself:
-            environment.setdefault("HMP_MIND__ENABLED", "false")
         async with node.opened(home, listen=["127.0.0.1:0"], api="127.0.0.1:0", environment=environment) as running:
             yield Thinker(running, server)

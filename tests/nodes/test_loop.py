@@ -9,7 +9,7 @@ import pytest
 
 from hmp_node.errors import Failed
 from tests.agent.llm_server import Say, busy, overflow, wrong_key
-from tests.nodes.mind import Thinker, block, context, in_turn, thinker, until
+from tests.nodes.mind import Thinker, awake, block, context, in_turn, thinker, until
 
 
 def kinds(tick: dict[str, Any], number: int) -> list[tuple[str, int]]:
@@ -157,7 +157,7 @@ async def test_a_raising_command_rolls_back_only_itself_and_the_next_one_runs(tm
 
 
 async def test_the_api_writes_while_a_call_hangs(tmp_path: Path) -> None:
-    async with thinker(tmp_path / "a", in_turn(Say("slow " * 50, piece=5, delay_s=0.2)), by_itself=True) as a:
+    async with awake(tmp_path / "a", in_turn(Say("slow " * 50, piece=5, delay_s=0.2))) as a:
         await until("it thinks", lambda: a.server.requests)
         await a.do("note.add", text="meanwhile")
         assert await a.value("SELECT COUNT(*) FROM notes") == 1
@@ -265,9 +265,7 @@ async def test_from_a_reply_one_walks_back_to_what_the_model_was_shown(tmp_path:
 
 async def test_a_note_of_the_owner_reaches_the_next_tick_and_the_answer_is_a_note(tmp_path: Path) -> None:
     answer = block(("note.add", {"text": "42"}), ("note.mark_read", {"ids": [1]}))
-    async with thinker(
-        tmp_path / "a", in_turn("Nothing yet.", answer, then="Rest."), by_itself=True, mind__pause_s="60"
-    ) as a:
+    async with awake(tmp_path / "a", in_turn("Nothing yet.", answer, then="Rest."), mind__pause_s="60") as a:
         await until("the first tick", lambda: a.value("SELECT 1 FROM agent_log WHERE phase = 'committed'"))
         await a.do("note.add", text="what is it?")
         await until("the answer", lambda: a.value("SELECT 1 FROM notes WHERE source = 'llm' AND text = '42'"))
@@ -289,7 +287,7 @@ async def test_undo_takes_back_what_a_tick_wrote(tmp_path: Path) -> None:
 
 
 async def test_the_owner_stops_the_loop_and_starts_it_again(tmp_path: Path) -> None:
-    async with thinker(tmp_path / "a", in_turn(), by_itself=True, mind__pause_s="0.05") as a:
+    async with awake(tmp_path / "a", in_turn(), mind__pause_s="0.05") as a:
         await until("some ticks", lambda: a.server.calls > 2)
         await a.do("cycle.stop")
         await until("it stopped", lambda: a.node.context.mind.status()["state"] == "stopped")
@@ -302,7 +300,7 @@ async def test_the_owner_stops_the_loop_and_starts_it_again(tmp_path: Path) -> N
 
 
 async def test_a_node_without_a_model_is_whole_but_for_the_loop(tmp_path: Path) -> None:
-    async with thinker(tmp_path / "a", in_turn(), by_itself=True, llm__url='""') as a:
+    async with awake(tmp_path / "a", in_turn(), llm__url='""') as a:
         await until("it says so", lambda: "no model" in a.node.context.mind.status()["why"])
         assert (await a.do("node.status"))["mind"]["state"] == "off"
         await a.do("diary.add", text="by hand")
