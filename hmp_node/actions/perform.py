@@ -127,13 +127,9 @@ class Actions:
         KEY_REUSED. ``command`` says which command of a tick asks; a write then keeps its result in its transaction,
         and NEEDS_APPROVAL may be raised. Raises `Rejected`, `Denied` or `Failed`, nothing else.
         """
-        action = REGISTRY.get(name)
-        if action is None:
-            raise Rejected(Reject.UNKNOWN_ACTION, f"there is no action {name[:80]!r}", remedy="see `hmp-node actions`")
+        action = _known(name)
         try:
-            refused = capability.decide(actor, action)
-            if refused is not None:
-                raise Denied(refused, f"{actor.label} may not do {name}", remedy="this is not for that kind of actor")
+            _permit(actor, action)
             struct = convert(action, args)
             context = self.context if key is None else await self._once(action, actor, struct, key)
             if command is not None:
@@ -147,6 +143,12 @@ class Actions:
         except Exception as error:
             self.context.counts[name, Failure.INTERNAL] += 1
             raise Failed(Failure.INTERNAL, f"{name} failed: {error!r}") from error
+
+    async def check(self, actor: Actor, name: str, args: object, command: Command) -> None:
+        """Raise what `perform` would raise before it begins: UNKNOWN_ACTION, BAD_ARGUMENT, NEEDS_APPROVAL, ..."""
+        action = _known(name)
+        _permit(actor, action)
+        await self._commanded(action, convert(action, args), command)
 
     async def _once(self, action: Action, actor: Actor, struct: msgspec.Struct, key: str) -> Context:
         """The context in which what this key asks for is written once."""
@@ -219,6 +221,19 @@ class Actions:
             self._told.clear()
         self._told[told] = now
         return True
+
+
+def _known(name: str) -> Action:
+    action = REGISTRY.get(name)
+    if action is None:
+        raise Rejected(Reject.UNKNOWN_ACTION, f"there is no action {name[:80]!r}", remedy="see `hmp-node actions`")
+    return action
+
+
+def _permit(actor: Actor, action: Action) -> None:
+    refused = capability.decide(actor, action)
+    if refused is not None:
+        raise Denied(refused, f"{actor.label} may not do {action.name}", remedy="this is not for that kind of actor")
 
 
 def convert(action: Action, args: object) -> msgspec.Struct:

@@ -97,6 +97,7 @@ class Commands:
             if action is None:
                 raise _unknown(name)
             if action.kind == "external":
+                await self._actions.check(Llm(command.llm_id), name, json.loads(args), command)
                 await self._ctx.db.write(lambda tx: ticks.start(tx, command.tick, command.ordinal))
             result = await self._actions.perform(Llm(command.llm_id), name, json.loads(args), command=command)
             await self._keep(command, action, result)

@@ -22,7 +22,7 @@ from hmp_node.actions.outside import Job
 from hmp_node.actions.trail import DATA
 from hmp_node.agent.child import NODE_STOPPED, Adopted, Child, Ending, Output, identity, last
 from hmp_node.agent.files import Files
-from hmp_node.agent.sandbox import BWRAP, PYTHON, Launch, Sandbox
+from hmp_node.agent.sandbox import BWRAP, PYTHON, Launch, Sandbox, go
 from hmp_node.errors import Failed, Failure, HmpError
 from hmp_node.store import process_log, process_runs, trail
 from hmp_node.store.database import Database, Tx
@@ -91,7 +91,7 @@ class Processes:
         row = await process_log.find(self._db, job.process_id)
         told = {"argv": list(job.argv), **_object(None if row is None else row.value)}
         argv = (self.sandbox.python, *job.argv[1:]) if job.argv[0] == PYTHON else job.argv
-        process = await self.sandbox.start(Launch(argv, job.files))
+        process = await self.sandbox.start(Launch(argv, job.files, held=True))
         child = Child(process, Output(self._settings.output_bytes, self._settings.tail_bytes))
         live = _Live(told, child)
         try:
@@ -100,6 +100,7 @@ class Processes:
             child.stop(0, NODE_STOPPED)
             await child.run(0, 0)
             raise
+        await go(process)  # not before the row knows of it: a node that dies between leaves nothing running
         self._follow(job.process_id, live, job.timeout_s)
 
     async def stop(self, process_id: int) -> bool:

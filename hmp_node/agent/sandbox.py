@@ -55,7 +55,8 @@ class Bind:
 class Launch:
     """What to run inside: ``argv`` without a shell, ``files`` by name for its work folder, folders bound in, what its
     standard input holds. ``as_owner``: as the user of the node, for our own worker alone; a child of a node that
-    runs as root is nobody otherwise, which also makes the limit on tasks count."""
+    runs as root is nobody otherwise, which also makes the limit on tasks count. ``held``: the program waits for `go`,
+    and never begins if the node dies before."""
 
     argv: tuple[str, ...]
     files: Mapping[str, str]
@@ -63,6 +64,7 @@ class Launch:
     stdin: bytes = b""
     as_owner: bool = False
     errors_apart: bool = False
+    held: bool = False
 
 
 class Sandbox:
@@ -127,7 +129,7 @@ class Sandbox:
             return await asyncio.create_subprocess_exec(
                 *_bound_to(os.getpid()),
                 *line,
-                stdin=opened.enter_context(_held(launch.stdin)),
+                stdin=asyncio.subprocess.PIPE if launch.held else opened.enter_context(_held(launch.stdin)),
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE if launch.errors_apart else asyncio.subprocess.STDOUT,
                 pass_fds=tuple(files.values()),
@@ -157,6 +159,7 @@ class Sandbox:
             *("--chdir", WORK, "--"),
             *(CHOOM, "-n", "1000", "--"),  # the kernel takes a child before it takes the node
             *self._limits(),
+            *(("/bin/sh", "-c", 'read -r _ && exec "$@" < /dev/null', "sh") if launch.held else ()),
             *launch.argv,
         ]
 
@@ -171,6 +174,15 @@ class Sandbox:
         limits = {"core": 0, "as": of.memory_bytes, "nproc": of.tasks, "fsize": of.file_bytes, "nofile": of.open_files}
         listed = [f"--{name}={most}:{most}" for name, most in limits.items()]
         return [PRLIMIT, *listed, f"--cpu={of.cpu_s}:{of.cpu_s + 1}", "--"]
+
+
+async def go(process: asyncio.subprocess.Process) -> None:
+    """Let a program begin that was started ``held``; one that has died meanwhile does not mind."""
+    assert process.stdin is not None  # noqa: S101 held ones have a pipe
+    with contextlib.suppress(ConnectionError):
+        process.stdin.write(b"\n")
+        await process.stdin.drain()
+    process.stdin.close()
 
 
 def _bound_to(node: int) -> Sequence[str]:
