@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
+from hmp_node.actions import facts, journal
 from hmp_node.actions.context import Context
-from hmp_node.actions.feed import FeedEvent
 from hmp_node.actions.llm_rows import ensure_default
 from hmp_node.actions.once_command import redact
 from hmp_node.actions.perform import Actions
@@ -21,6 +21,7 @@ from hmp_node.agent.processes import Processes
 from hmp_node.config import Config
 from hmp_node.home import Home
 from hmp_node.store.agent_tables import AgentTables
+from hmp_node.store.database import Tx
 
 PROMPTS = "prompts"
 PROCESSES = "processes"
@@ -63,8 +64,9 @@ async def put_together(
 async def _machine(home: Home, settings: Config, context: Context, stack: contextlib.AsyncExitStack) -> Processes:
     folder: Path = home.path / PROCESSES
 
-    def finished(process_id: int, status: str) -> None:
-        context.feed.publish(FeedEvent(None, "process.finished", {"process_id": process_id, "status": status}))
+    async def finished(tx: Tx, process_id: int, status: str, value: str) -> None:
+        await journal.process_end(context, tx, process_id=process_id, status=status, content=value)
+        facts.tell(tx, "process.finished", {"process_id": process_id, "status": status})
 
     machine = Processes(
         context.db,

@@ -51,7 +51,7 @@ async def note_out(
         tags=tags,
         ambient={"action": SENT, "container_did": container_did},
         at=at,
-        note_id=note_id,
+        of=(trail.NOTE, note_id),
     )
 
 
@@ -71,7 +71,7 @@ async def note_here(
         tags=tags,
         ambient={"action": ADDED},
         at=at,
-        note_id=note_id,
+        of=(trail.NOTE, note_id),
     )
 
 
@@ -103,7 +103,7 @@ async def note_in(
         tags=tags,
         ambient=ambient,
         at=at,
-        note_id=note_id,
+        of=(trail.NOTE, note_id),
     )
 
 
@@ -166,6 +166,23 @@ async def mind(
         ambient={"action": f"{kind}.write", "row_id": row_id},
     )
     return (await append(tx, ctx.log, entry, salt=ctx.random)).id
+
+
+async def process_end(ctx: Context, tx: Tx, *, process_id: int, status: str, content: str) -> None:
+    """How a process ended, and the end of what it wrote."""
+    await _row(
+        ctx,
+        tx,
+        sender="tool:process",
+        sender_type="tool",
+        receiver=ctx.me.did,
+        receiver_type="agent",
+        role="process",
+        content=content,
+        ambient={"action": "process.end", "process_id": process_id, "status": status},
+        at=ctx.now(),
+        of=(trail.PROCESS, process_id),
+    )
 
 
 async def decision(ctx: Context, tx: Tx, actor: Actor, *, tick: int, content: str) -> None:
@@ -231,9 +248,9 @@ async def _row(
     ambient: dict[str, Any],
     at: str,
     tags: Sequence[str] = (),
-    note_id: int | None = None,
+    of: trail.RowRef | None = None,
 ) -> int:
-    """Append one row, of a note if ``note_id`` says so; gives its seq in the chain."""
+    """Append one row, in which the words of the row ``of`` stand; gives its seq in the chain."""
     entry = LogEntry(
         sender_type=sender_type,
         sender=sender,
@@ -247,6 +264,6 @@ async def _row(
         ambient=ambient,
     )
     logged = await append(tx, ctx.log, entry, salt=ctx.random)
-    if note_id is not None:
-        await trail.logged(tx, trail.NOTE, note_id, logged.id)
+    if of is not None:
+        await trail.logged(tx, *of, logged.id)
     return logged.seq

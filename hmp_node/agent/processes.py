@@ -12,10 +12,10 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from hmp_node.actions.mind_settings import SandboxSettings
 from hmp_node.actions.outside import Job
@@ -36,7 +36,11 @@ _CHUNK = 500
 logger = logging.getLogger(__name__)
 
 
-def _nobody(_process_id: int, _status: str) -> None:
+# (transaction, process id, status, value): what else is written when a process has ended.
+Finished: TypeAlias = Callable[[Tx, int, str, str], Awaitable[None]]
+
+
+async def _nobody(_tx: Tx, _process_id: int, _status: str, _value: str) -> None:
     """Nobody asked to hear of it."""
 
 
@@ -55,8 +59,8 @@ class Processes:
     """The machine as actions see it. Call `recover` once, `refresh` in every tick, `close` at the end.
 
     ``folder``: where outputs are kept. ``clock``: microseconds. ``redact`` strikes secrets from a text. ``hidden``:
-    files and folders of the node that no file operation may reach, its home first. ``finished`` hears (process_id,
-    status) once the row says so.
+    files and folders of the node that no file operation may reach, its home first. ``finished`` writes what goes
+    with the end of one, in the transaction of its row.
     """
 
     def __init__(
@@ -68,7 +72,7 @@ class Processes:
         redact: Callable[[str], str],
         *,
         hidden: Sequence[Path] = (),
-        finished: Callable[[int, str], None] = _nobody,
+        finished: Finished = _nobody,
         bwrap: str = BWRAP,
     ) -> None:
         self._db, self._settings, self._folder = db, settings, folder
@@ -208,20 +212,19 @@ class Processes:
         live.told |= {"tail": "", "truncated": False} | live.told | ended | {"seconds": ending.seconds}
         value, now = self._value(live.told), time_text(self._clock())
 
-        async def work(tx: Tx) -> bool:
+        async def work(tx: Tx) -> None:
             await process_runs.finished(tx, process_id, now=now, exit_code=ending.exit_code, output_path=path)
             await self._taint(tx, process_id, live)
-            return await process_log.settle(tx, process_id, status=ending.status, value=value)
+            if await process_log.settle(tx, process_id, status=ending.status, value=value):
+                await self._finished(tx, process_id, ending.status, value)
 
         try:
-            settled = await self._db.write(work)
+            await self._db.write(work)
         except HmpError as error:
             logger.warning("the end of process %d could not be stored yet: %s", process_id, error)
             self._unsaved[process_id] = live, ending
             return
         self._unsaved.pop(process_id, None)
-        if settled:
-            self._finished(process_id, ending.status)
 
     async def _taint(self, tx: Tx, process_id: int, live: _Live) -> None:
         """What a program wrote is nobody's word."""

@@ -19,6 +19,7 @@ from hmp_node.actions.once_command import redact
 from hmp_node.agent.processes import Processes
 from hmp_node.agent.sandbox import BWRAP
 from hmp_node.store import process_log
+from hmp_node.store.database import Tx
 from hmp_node.store.process_log import ProcessRow
 from tests.actions.sides import Side
 
@@ -31,6 +32,10 @@ PATIENCE_S = 60.0
 async def machine(side: Side, settings: SandboxSettings, *, bwrap: str = BWRAP) -> AsyncIterator[Processes]:
     """Give a side a machine; ``ended`` of it lists what finished."""
     ended: list[tuple[int, str]] = []
+
+    async def finished(_tx: Tx, process_id: int, status: str, _value: str) -> None:
+        ended.append((process_id, status))
+
     made = Processes(
         side.db,
         settings,
@@ -38,7 +43,7 @@ async def machine(side: Side, settings: SandboxSettings, *, bwrap: str = BWRAP) 
         side.clock,
         lambda text: redact(side.context, text),
         hidden=(side.context.home,),
-        finished=lambda process_id, status: ended.append((process_id, status)),
+        finished=finished,
         bwrap=bwrap,
     )
     made.ended = ended  # type: ignore[attr-defined]

@@ -338,3 +338,18 @@ async def test_what_a_process_wrote_is_fenced_and_taints_the_tick_that_reads_it(
         assert [f"process:{process_id}", "data"] in [list(one) for one in read["taint"]]
         assert not [line for line in a.context(2).splitlines() if line.strip().startswith("# Commands")]
         assert "injected" in a.context(2)
+
+
+async def test_the_end_of_a_process_is_a_message_of_the_log_that_later_prompts_cite(tmp_path: Path) -> None:
+    script = in_turn(block(("process.start", {"argv": ["echo", "done", "by", "now"]})), "I see it.")
+    async with working(tmp_path / "a", script) as a:
+        process = (await a.ticked())["commands"][0]["result"]["result"]["process_id"]
+        ended = "SELECT 1 FROM process_log WHERE id = :id AND status = 'ok'"
+        await until("its end", lambda: a.value(ended, id=process))
+        rows = (await a.do("log.show", limit=100))["rows"]
+        (end,) = [row for row in rows if row["role"] == "process"]
+        assert "done by now" in end["content"]
+        tick = await a.ticked()
+        shown = {row["id"]: row["hash"] for row in tick["manifest"]["contexts"]["2"]}
+        assert shown[process] == end["hash"]
+        assert (await a.do("log.verify"))["ok"]
