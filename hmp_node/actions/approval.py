@@ -27,6 +27,8 @@ WAITING = "approval.waiting"
 DECIDED = "approval.decided"
 _AT_ONCE = 100
 _SHOWN = 200
+# Columns that hold a row's words, by whatever name a table has them.
+_WORDS = ("text", "content", "description", "value", "name", "relation_type", "code", "filter")
 
 
 class ApprovalList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -95,9 +97,10 @@ class RowName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ClearRows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Rows that you looked at and found harmless."""
+    """Rows that you looked at and found harmless; ``all``: every row that is tainted now."""
 
-    rows: Annotated[tuple[RowName, ...], Meta(min_length=1, max_length=1000)]
+    rows: Annotated[tuple[RowName, ...], Meta(max_length=1000)] = ()
+    all: bool = False
 
 
 class Cleared(msgspec.Struct, frozen=True):
@@ -146,6 +149,7 @@ def args_hash(name: str, args: str) -> str:
     kind="read",
     help="List the commands that wait for your approval, and why.",
     example="hmp-node approve",
+    authors=lambda page: {author for one in page.approvals for author, _ in one.taint},
 )
 async def approval_list(ctx: Context, _actor: Actor, args: ApprovalList) -> ApprovalPage:
     """Those in the given state."""
@@ -330,7 +334,9 @@ async def approval_tainted(ctx: Context, _actor: Actor, args: TaintedList) -> Ta
 
 async def _begins(reader: Reader, kind: str, row_id: int) -> str:
     row = await trail.row(reader, kind, row_id) or {}
-    words = (row.get(name) for name in ("text", "content", "description", "value", "name", "relation_type", "code"))
+    words = (
+        row.get(name) for name in ("text", "content", "description", "value", "name", "relation_type", "code", "filter")
+    )
     return next((str(word)[:_SHOWN] for word in words if word), "")
 
 
@@ -346,7 +352,12 @@ async def _begins(reader: Reader, kind: str, row_id: int) -> str:
 async def approval_clear(ctx: Context, _actor: Actor, args: ClearRows) -> Cleared:
     """NOT_FOUND names the first that does not exist, and then none is cleared."""
 
+    if bool(args.rows) is args.all:
+        raise Rejected(Reject.BAD_ARGUMENT, "name the rows, or say all")
+
     async def work(tx: Tx) -> Cleared:
+        if args.all:
+            return Cleared(await trail.clear_all(tx, now=ctx.now()))
         for row in args.rows:
             if row.kind not in trail.TABLES:
                 kinds = ", ".join(trail.TABLES)

@@ -11,8 +11,9 @@ import msgspec
 from hmp_node.actions import journal, trail
 from hmp_node.actions.context import Command, Context
 from hmp_node.actions.once import AlreadyDone
+from hmp_node.actions.outbox import OutboxPage, Waited
 from hmp_node.actions.registry import Action
-from hmp_node.actions.views import NoteView, OutboxView
+from hmp_node.actions.views import NoteView
 from hmp_node.errors import Denied, HmpError
 from hmp_node.store import peers, process_log, ticks
 from hmp_node.store import trail as rows
@@ -69,7 +70,7 @@ async def succeed(ctx: Context, tx: Tx, command: Command, action: Action, result
         await rows.request(tx, refs, tick=command.tick)
     shown = {name: _ids(item) if name in RECORDS else item for name, item in value.items()}
     noted = _refs(rows.NOTE, value.get("notes")) + ([(rows.NOTE, value["id"])] if action.result is NoteView else [])
-    sent = [one for one in getattr(result, "rows", ()) if isinstance(one, OutboxView)]
+    sent = result.rows if isinstance(result, OutboxPage | Waited) else []
     noted += [(rows.NOTE, one.note_id) for one in sent if one.note_id is not None]
     taints = command.taint | await trail.taints_of(tx, [*refs, *noted]) | await _taints(ctx, tx, action.authors(result))
     # The command's own row holds the result as it was, for whoever repeats it after a crash.

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from hmp_node.actions.actors import Actor
 from hmp_node.actions.context import Context
-from hmp_node.actions.registry import RowNumber, action
+from hmp_node.actions.registry import REGISTRY, RowNumber, action
 from hmp_node.errors import Reject, Rejected
 from hmp_node.store import notes, ticks, trail
 from hmp_node.store.database import ConstraintBroken, Tx
@@ -92,7 +92,7 @@ class TickUndo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """A row that was left as it is, and why."""
+    """A row that was left as it is, or a command (its ordinal) that cannot be taken back, and why."""
 
     kind: str
     id: int
@@ -208,9 +208,21 @@ async def tick_undo(ctx: Context, _actor: Actor, args: TickUndo) -> Undone:
                 kept.append(Kept(write.kind, write.row_id, why))
             else:
                 undone += 1
+        trailed = await trail.ordinals(tx, args.tick)
+        kept += [
+            Kept(one.type, one.ordinal, "it is not a row of the mind that can be taken back")
+            for one in await ticks.commands(tx, args.tick)
+            if one.status == "ok" and one.ordinal not in trailed and _stays(one.type)
+        ]
         return Undone(args.tick, undone, kept)
 
     return await ctx.write(work)
+
+
+def _stays(name: str) -> bool:
+    """Whether a command did something that no trail of rows takes back: it left the node, or its store."""
+    one = REGISTRY.get(name)
+    return one is not None and one.kind != "read" and not one.undoable
 
 
 async def _take_back(tx: Tx, write: Write) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from hmp_node.actions.perform import Actions
 from hmp_node.actions.registry import OUTSIDE, REGISTRY, Action, nobody
 from hmp_node.actions.trail import DATA
 from hmp_node.agent.aliases import suggest
-from hmp_node.errors import Denied, Deny, HmpError, Reject, Rejected
+from hmp_node.errors import Denied, Deny, Failed, Failure, HmpError, Reject, Rejected
 from hmp_node.store import approvals, ticks, trail
 from hmp_node.store.approvals import ApprovalRow
 from hmp_node.store.database import Tx
@@ -39,13 +39,15 @@ COMMAND = "tick.command"
 class Cause:
     """What the commands of one tick share: model, taint of its prompt, hashes of the log they go back to.
 
-    ``skip``: ordinals of commands that repeat what was done before, and the tick that did it.
+    ``skip``: ordinals of commands that repeat what was done before, and the tick that did it. ``needs``: ids of the
+    commands that one at an ordinal depends on.
     """
 
     llm_id: str
     taint: frozenset[Taint]
     cites: tuple[str, ...]
     skip: Mapping[int, int]
+    needs: Mapping[int, tuple[str, ...]]
 
 
 class Commands:
@@ -61,10 +63,19 @@ class Commands:
         if row.status == ticks.STARTED and row.type not in table.IDEMPOTENT:
             await self._forget(command, row.type)
         elif row.ordinal in cause.skip:
-            await self._skip(command, row, since=cause.skip[row.ordinal])
+            told = f"the same was done in tick {cause.skip[row.ordinal]}: it is not done again"
+            await self._skip(command, row.type, "repeated", told)
+        elif missing := await self._missing(row, cause.needs.get(row.ordinal, ())):
+            await self._skip(command, row.type, "depends_on", f"it depends on {missing}, which did not end well")
         else:
-            await self._perform(command, row.type, row.args)
+            await self._surely(command, row.type, row.args)
         return await self._ended(row)
+
+    async def _missing(self, row: CommandRow, needs: Sequence[str]) -> str:
+        """The first command that this one needs and that was not done; "" if nothing stands in its way."""
+        before = await ticks.commands(self._ctx.db, row.tick) if needs else []
+        done = {one.cmd_id for one in before if one.ordinal < row.ordinal and one.status == "ok"}
+        return next((need for need in needs if need not in done), "")
 
     async def run_approved(self, given: ApprovalRow) -> str:
         """Run a command that a person let pass."""
@@ -81,7 +92,7 @@ class Commands:
             stale = Rejected(Reject.STALE_APPROVAL, "the arguments are not those that were approved")
             await self._refuse(command, row.type, stale)
         else:
-            await self._perform(command, row.type, row.args)
+            await self._surely(command, row.type, row.args)
         return await self._ended(row)
 
     async def _ended(self, row: CommandRow) -> str:
@@ -90,6 +101,16 @@ class Commands:
         told = {"tick": row.tick, "ordinal": row.ordinal, "type": row.type, "status": status}
         self._ctx.feed.publish(FeedEvent(None, COMMAND, told))
         return status
+
+    async def _surely(self, command: Command, name: str, args: str) -> None:
+        """Run it; a fault of ours costs this command and never the tick."""
+        try:
+            await self._perform(command, name, args)
+        except HmpError:  # the store's trouble: the command is tried again when it is over
+            raise
+        except Exception as error:
+            logger.exception("command %s of tick %d failed", name, command.tick)
+            await self._refuse(command, name, Failed(Failure.INTERNAL, f"{name} failed: {type(error).__name__}"))
 
     async def _perform(self, command: Command, name: str, args: str) -> None:
         action = REGISTRY.get(name)
@@ -131,9 +152,8 @@ class Commands:
         except Denied as error:
             await self._refuse(command, name, error)
 
-    async def _skip(self, command: Command, row: CommandRow, *, since: int) -> None:
-        told = {"code": "repeated", "message": f"the same was done in tick {since}: it is not done again"}
-        await self._settle(command, row.type, "skipped", told)
+    async def _skip(self, command: Command, name: str, code: str, why: str) -> None:
+        await self._settle(command, name, "skipped", {"code": code, "message": why})
 
     async def _forget(self, command: Command, name: str) -> None:
         told = {"code": UNKNOWN, "message": "the node stopped while this ran: whether it was done is not known"}

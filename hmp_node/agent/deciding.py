@@ -71,12 +71,19 @@ class Deciding:
         run = run.lately(ctx.now_us())
         history, done = await self._history()
         asked = [(one.type, one.args) for one in parsed.commands]
-        verdict = await self._judged(text, asked, history, run, texts)
-        situation = await self._situation(run, tick)
+        unread = sum((await notes.unread_counts(ctx.db)).values())
+        verdict = await self._judged(text, asked, history, run, unread=unread, texts=texts)
+        situation = await self._situation(run, tick, unread=unread)
         step = ladder.step(run.streak, verdict, settings=self._settings, situation=situation)
         skip = ladder.done_before(asked, history, verdict, mutates=_mutates, done=done)
         rows = [_row(tick.id, number, one) for number, one in enumerate(parsed.commands)]
-        record = {**step.record, "skip": {str(number): at[0] for number, at in skip.items()}}
+        record = {
+            **step.record,
+            "skip": {str(number): at[0] for number, at in skip.items()},
+            "needs": {
+                str(number): list(one.depends_on) for number, one in enumerate(parsed.commands) if one.depends_on
+            },
+        }
         after = self._after(run, verdict, step, parsed, tick)
         await ctx.db.write(lambda tx: self._plan(tx, tick, _Plan(rows, record, parsed, step, after), texts))
 
@@ -113,9 +120,15 @@ class Deciding:
         return history, done
 
     async def _judged(
-        self, text: str, asked: list[tuple[str, Any]], history: list[Said], run: RunState, texts: Texts
+        self,
+        text: str,
+        asked: list[tuple[str, Any]],
+        history: list[Said],
+        run: RunState,
+        *,
+        unread: int,
+        texts: Texts,
     ) -> Verdict:
-        unread = sum((await notes.unread_counts(self._ctx.db)).values())
         live = await process_runs.live(self._ctx.db)
         verdict = await asyncio.to_thread(
             reflex.judge_text,
@@ -146,7 +159,7 @@ class Deciding:
             return None
         return reply.text
 
-    async def _situation(self, run: RunState, tick: TickRow) -> Situation:
+    async def _situation(self, run: RunState, tick: TickRow, *, unread: int) -> Situation:
         ctx = self._ctx
         before = await ticks.last_committed(ctx.db, limit=1)
         last = await ticks.commands(ctx.db, before[0].id) if before else []
@@ -158,7 +171,7 @@ class Deciding:
             chance=chance,
             pushes=len(run.pushes_us),
             stagnant=len(run.stagnant_us),
-            unread=sum((await notes.unread_counts(ctx.db)).values()),
+            unread=unread,
             peers=online,
             no_data=bool(last) and all(one.status in ("error", "denied") for one in last),
             same_context=bool(before) and _records(before[0]) == _records(tick),

@@ -36,6 +36,7 @@ DANGEROUS = frozenset(
 _DESTROYS = frozenset({"delete", "drop", "clean", "remove", "purge"})
 _TYPE = ("type", "name", "command", "action")
 _ARGS = ("args", "arguments", "parameters", "payload")
+MAX_NEEDS = 32  # commands that one may depend on
 _ABOUT = frozenset({"cmd_id", "description", "depends_on"})
 _COMMANDISH = re.compile(r"\{\s*+[\"'“](?:commands|cmd_id|type|action|command)[\"'”]\s*+:")
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -55,7 +56,8 @@ class RawCommand:
     """One command as the model meant it.
 
     ``type``: the registry's name if it is one, else as written, which ``written`` always is. ``repaired``: its JSON
-    was none before. ``offset``: in characters of the reply; 0 for a native tool call.
+    was none before. ``offset``: in characters of the reply; 0 for a native tool call. ``depends_on``: ids of commands
+    that have to end well first.
     """
 
     cmd_id: str
@@ -65,6 +67,7 @@ class RawCommand:
     repaired: bool
     offset: int
     written: str
+    depends_on: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +334,7 @@ class _Reader:
                 repaired=repaired,
                 offset=place.offset,
                 written=written,
+                depends_on=_names(value.get("depends_on")),
             )
         )
 
@@ -375,6 +379,12 @@ class _Reader:
 
 def _key(value: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
     return next((name for name in names if name in value), None)
+
+
+def _names(given: Any) -> tuple[str, ...]:
+    """Ids of other commands: one, or a list."""
+    listed = given if isinstance(given, list) else [given]
+    return tuple(str(one)[:MAX_WORD] for one in listed[:MAX_NEEDS] if isinstance(one, str | int) and one != "")
 
 
 def _shape(value: Any) -> tuple[str, Any, bool]:

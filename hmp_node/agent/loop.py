@@ -256,6 +256,19 @@ class Loop:
         return hear
 
     async def _go_on(self, tick: int, *, forced: bool) -> dict[str, Any]:
+        """States 5 to 8; a fault of ours ends this tick and never the loop."""
+        try:
+            return await self._finish(tick, forced=forced)
+        except HmpError:  # the store's trouble: the tick goes on when it is over
+            raise
+        except Exception as error:
+            logger.exception("tick %d failed", tick)
+            why = f"the node failed at this tick: {type(error).__name__}, see logs/node.log"
+            await self._ctx.db.write(lambda tx: ticks.end(tx, tick, FAILED, now=self._ctx.now(), error=why))
+            self._reach(tick, FAILED)
+            return {"tick": tick, "phase": FAILED, "error": why, "commands": 0}
+
+    async def _finish(self, tick: int, *, forced: bool) -> dict[str, Any]:
         """States 5 to 8, from whatever is written down; a stop leaves the rest for later."""
         row = await self._row(tick)
         if row.phase == ANSWERED and (forced or not await self._is_stopped()):
@@ -283,6 +296,7 @@ class Loop:
             taint=frozenset(Taint(author, trust) for author, trust in json.loads(row.taint)),
             cites=tuple(cites.values()),
             skip={int(ordinal): tick for ordinal, tick in record.get("skip", {}).items()},
+            needs={int(ordinal): tuple(ids) for ordinal, ids in record.get("needs", {}).items()},
         )
         lost = []
         for command in await ticks.commands(self._ctx.db, row.id):

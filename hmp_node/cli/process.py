@@ -24,6 +24,8 @@ BEFORE = click.option("--before", type=int, metavar="ID", help="Older than this 
 TIMEOUT = click.option("--timeout", type=Seconds(0.1, 31_536_000), help="Seconds until it is ended.")
 ARGS = click.argument("args", nargs=-1)
 
+SHOWN = 100  # characters of a value
+
 
 @click.group("process", cls=Verbs, example="hmp-node process list")
 def process() -> None:
@@ -41,10 +43,15 @@ def list_processes(session: Session, *, status: str | None, limit: int, before: 
 
 
 def _rows(session: Session, found: list[dict[str, Any]], *, more: bool) -> Iterator[str]:
-    shown = [{**row, "value": row["value"].replace("\n", " ")} for row in found]
+    shown = [{**row, "value": _begins(row["value"].replace("\n", " "))} for row in found]
     yield from columns(shown, ROWS, room=session.console.columns, empty="no processes")
     if more:
         yield f"older ones: --before {safe(found[-1]['id'])}"
+
+
+def _begins(text: str) -> str:
+    """How a value begins; ``--json`` and ``process output`` give all of it."""
+    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
 
 
 @verb("start", example="hmp-node process start -- wc -c /usr/bin/env")

@@ -95,8 +95,10 @@ def _status_lines(status: Mapping[str, Any], room: int | None) -> Lines:
         pause = f", {safe(status['pause_s'])} s between ticks" if status.get("pause_s") is not None else ""
         yield f"notes: {safe(status['mode'])} mode{pause}"
     if status.get("idle"):
-        yield "wakes when the first of these is so:"
-        yield from fields({name: value for name, value in status["idle"].items() if not name.endswith("_us")}, "  ")
+        conditions = {name: value for name, value in status["idle"].items() if not name.endswith("_us")}
+        if conditions:
+            yield "wakes when the first of these is so:"
+            yield from fields(conditions, "  ")
     if status.get("wake_at"):
         yield f"wakes at: {when(status['wake_at'])}"
     if status.get("streak"):
@@ -259,7 +261,7 @@ def _told(topic: str, data: Mapping[str, Any]) -> str:
 )
 @click.argument("what", nargs=-1, metavar="[ID...]")
 @click.option("--refuse", is_flag=True, help="Refuse these instead.")
-@click.option("--rows", is_flag=True, help="Clear rows KIND:ID of the words of others: you have read them, and vouch.")
+@click.option("--rows", is_flag=True, help="Clear rows KIND:ID, or all, of the words of others: you vouch for them.")
 @click.option("--tainted", is_flag=True, help="List the rows that hold words of others.")
 @click.option("--all", "every", is_flag=True, help="List what was decided or ran out too.")
 def approve(session: Session, *, what: tuple[str, ...], refuse: bool, rows: bool, tainted: bool, every: bool) -> int:
@@ -296,13 +298,20 @@ def _decide(session: Session, what: Sequence[str], *, refuse: bool) -> int:
 
 
 def _clear(session: Session, what: Sequence[str]) -> int:
+    if list(what) == ["all"]:
+        result = session.perform("approval.clear", {"all": True})
+    else:
+        result = session.perform("approval.clear", {"rows": _rows(what)})
+    session.show(result, lambda value: [f"{counted(value['cleared'], 'row')} cleared"])
+    return 0
+
+
+def _rows(what: Sequence[str]) -> list[dict[str, Any]]:
     named = [_ROW.fullmatch(word) for word in what]
     rows = [{"kind": found[1], "id": int(found[2])} for found in named if found]
     if len(rows) < len(named):
-        raise click.UsageError("a row is KIND:ID as `hmp-node approve --tainted` lists it, such as note:12")
-    result = session.perform("approval.clear", {"rows": rows})
-    session.show(result, lambda value: [f"{counted(value['cleared'], 'row')} cleared"])
-    return 0
+        raise click.UsageError("a row is KIND:ID as `hmp-node approve --tainted` lists it, such as note:12, or all")
+    return rows
 
 
 def _approval_lines(result: Mapping[str, Any]) -> Lines:

@@ -30,6 +30,10 @@ class Verbs(click.Group):
         super().__init__(*args, **kwargs)
         self.example = example
 
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name; ``note`` means ``notes``, since both come to mind."""
+        return super().get_command(ctx, cmd_name) or super().get_command(ctx, f"{cmd_name}s")
+
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """The names in the order of declaration."""
         return list(self.commands)

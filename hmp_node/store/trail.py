@@ -125,6 +125,15 @@ async def clear(tx: Tx, kind: str, row_id: int, *, now: str) -> None:
     )
 
 
+async def clear_all(tx: Tx, *, now: str) -> int:
+    """A person found every tainted row harmless; gives how many there were."""
+    return await tx.execute(
+        "INSERT INTO cleared (kind, row_id, at) SELECT DISTINCT kind, row_id, :now FROM row_taint WHERE true"
+        " ON CONFLICT (kind, row_id) DO NOTHING",
+        {"now": now},
+    )
+
+
 async def exists(reader: Reader, kind: str, row_id: int) -> bool:
     """Whether there is such a row."""
     return await row(reader, kind, row_id) is not None
@@ -190,6 +199,12 @@ async def writes_of(reader: Reader, tick: int) -> list[Write]:
         Write(number, of, kind, row_id, None if before is None else json.loads(before), bool(undone))
         for number, of, kind, row_id, before, undone in rows
     ]
+
+
+async def ordinals(reader: Reader, tick: int) -> set[int]:
+    """Commands of a tick that left a trail of rows."""
+    rows = await reader.fetch_all("SELECT DISTINCT ordinal FROM mind_writes WHERE tick = :tick", {"tick": tick})
+    return {ordinal for (ordinal,) in rows}
 
 
 async def count_writes(reader: Reader, tick: int) -> int:

@@ -36,7 +36,7 @@ async def planned(side: Side, tick: int, *commands: tuple[str, dict[str, Any]], 
         await ticks.plan(tx, tick, reflex="{}", error=None, commands=rows)
 
     await side.db.write(work)
-    return Cause("m1", frozenset(taint), (), {})
+    return Cause("m1", frozenset(taint), (), {}, {})
 
 
 async def run(side: Side, tick: int, cause: Cause) -> list[str]:
@@ -369,3 +369,16 @@ async def test_the_model_is_told_of_its_wait_in_few_words(waiting: Side) -> None
     shown = json.loads(str(await waiting.value("SELECT value FROM process_log WHERE name = 'diary.delete'")))
     assert shown["status"] == "queued"
     assert set(shown["result"]) == {"approval", "reason", "hint"}
+
+
+async def test_all_rows_are_cleared_at_once(alice: Side) -> None:
+    async def work(tx: Tx) -> None:
+        for number in (1, 2):
+            await trail.taint(tx, trail.DIARY, number, [EVE, Taint("outside", "data")])
+
+    await alice.db.write(work)
+    assert len((await alice.do("approval.tainted")).rows) == 2
+    with pytest.raises(HmpError, match="name the rows"):
+        await alice.do("approval.clear")
+    assert (await alice.do("approval.clear", all=True)).cleared == 2
+    assert (await alice.do("approval.tainted")).rows == []

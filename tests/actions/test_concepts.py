@@ -88,7 +88,7 @@ async def test_names_are_compared_exactly_and_looked_up_in_any_case(alice: Side)
         ("concept.expand", {"id": 99}, "not_found"),
         ("concept.expand", {"id": 1, "depth": 4}, "bad_argument"),
         ("link.add", {"from": 1, "to": 99, "relation": "r"}, "not_found"),
-        ("link.add", {"from": 1, "to": "new", "relation": "r" * 65}, "bad_argument"),
+        ("link.add", {"from": 1, "to": "new", "relation": "r" * 129}, "bad_argument"),
         ("link.read", {"ids": [9]}, "not_found"),
         ("link.update", {"id": 9, "relation": "r"}, "not_found"),
         ("link.delete", {"ids": [9]}, "not_found"),

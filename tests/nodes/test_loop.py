@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,21 @@ async def test_a_raising_command_rolls_back_only_itself_and_the_next_one_runs(tm
         assert [name for (name,) in await a.rows("SELECT name FROM concepts ORDER BY id")] == ["one", "three"]
 
 
+async def test_a_command_waits_for_what_it_depends_on(tmp_path: Path) -> None:
+    commands = [
+        {"cmd_id": "a", "type": "concept.update", "args": {"id": 77, "name": "x"}},
+        {"cmd_id": "b", "type": "concept.add", "args": {"name": "after a"}, "depends_on": "a"},
+        {"cmd_id": "c", "type": "concept.add", "args": {"name": "free"}},
+        {"cmd_id": "d", "type": "concept.add", "args": {"name": "after c"}, "depends_on": ["c"]},
+        {"cmd_id": "e", "type": "concept.add", "args": {"name": "after nobody"}, "depends_on": ["z"]},
+    ]
+    async with thinker(tmp_path / "a", in_turn(f"I try.\n# Commands\n{json.dumps(commands)}")) as a:
+        tick = await a.ticked()
+        assert [one["status"] for one in tick["commands"]] == ["error", "skipped", "ok", "ok", "skipped"]
+        assert "depends on a" in str(tick["commands"][1]["result"])
+        assert [name for (name,) in await a.rows("SELECT name FROM concepts ORDER BY id")] == ["free", "after c"]
+
+
 async def test_the_api_writes_while_a_call_hangs(tmp_path: Path) -> None:
     async with awake(tmp_path / "a", in_turn(Say("slow " * 50, piece=5, delay_s=0.2))) as a:
         await until("it thinks", lambda: a.server.requests)
@@ -306,3 +322,19 @@ async def test_a_node_without_a_model_is_whole_but_for_the_loop(tmp_path: Path) 
         await a.do("diary.add", text="by hand")
         with pytest.raises(Failed, match="no model"):
             await a.tick()
+
+
+async def test_undo_names_what_it_cannot_take_back(tmp_path: Path) -> None:
+    script = in_turn(
+        block(
+            ("diary.add", {"text": "kept by a trail"}),
+            ("table.create", {"name": "t", "columns": [{"name": "n", "type": "integer"}]}),
+            ("table.insert", {"name": "t", "rows": [{"n": 1}]}),
+            ("diary.list", {}),
+        )
+    )
+    async with thinker(tmp_path / "a", script) as a:
+        await a.tick()
+        undone = await a.do("tick.undo", tick=1)
+        assert undone["undone"] == 1
+        assert [(one["kind"], one["id"]) for one in undone["kept"]] == [("table.create", 1), ("table.insert", 2)]

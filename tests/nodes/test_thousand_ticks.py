@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import resource
 from collections import Counter, deque
@@ -45,9 +46,10 @@ _TRAP = '{"type": "diary.add", "args": {"text": "TRAP"}}'
 Kind = tuple[str, Callable[[int, str], Answer], bool]
 
 
-def _say(tick: int) -> str:
-    """Prose that no earlier reply shares."""
-    return " ".join(f"word{tick * 31 + number * 17 + number * number * tick}" for number in range(30))
+def _say(seed: int) -> str:
+    """Prose that no other shares: the reflex does not look at numbers, so these are words."""
+    drawn = random.Random(seed)
+    return " ".join("".join(drawn.choices("бвгджзabcdefiouаеио", k=6)) for _ in range(30))
 
 
 def _russian(tick: int, _prompt: str) -> Answer:
