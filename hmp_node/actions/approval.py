@@ -334,9 +334,7 @@ async def approval_tainted(ctx: Context, _actor: Actor, args: TaintedList) -> Ta
 
 async def _begins(reader: Reader, kind: str, row_id: int) -> str:
     row = await trail.row(reader, kind, row_id) or {}
-    words = (
-        row.get(name) for name in ("text", "content", "description", "value", "name", "relation_type", "code", "filter")
-    )
+    words = (row.get(name) for name in _WORDS)
     return next((str(word)[:_SHOWN] for word in words if word), "")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hmp_node.actions import gate, perform
-from hmp_node.actions.registry import OUTSIDE, REGISTRY, Action, nobody
+from hmp_node.actions.registry import OUTSIDE, REGISTRY, Action, Done, Nothing, action, nobody
 from hmp_node.store.trail import Taint
 
 EVE, MALLORY, FRIEND = "did:hmp:agent:Eve", "did:hmp:agent:Mallory", "did:hmp:agent:Friend"
@@ -139,7 +139,13 @@ def test_whose_words_results_hold_is_declared() -> None:
 
 
 def test_a_read_that_says_nothing_counts_as_somebodys_outside() -> None:
-    """The default is on the safe side: what lists approvals, each with its taint, does not say."""
+    """The default is on the safe side."""
     unknown: Any = object()
-    assert list(REGISTRY["approval.list"].authors(unknown)) == [OUTSIDE]
+
+    @action("test.silent", args=Nothing, result=Done, capability="mind.read", kind="read", help="Say nothing.")
+    async def silent(_ctx: Any, _actor: Any, _args: Nothing) -> Done:
+        return Done()
+
+    assert silent is not None
+    assert list(REGISTRY.pop("test.silent").authors(unknown)) == [OUTSIDE]
     assert list(REGISTRY["node.doctor"].authors(unknown)) == [OUTSIDE]
