@@ -18,7 +18,7 @@ from hmp_node.actions.actors import Llm
 from hmp_node.actions.context import Command, Context
 from hmp_node.actions.feed import FeedEvent
 from hmp_node.actions.perform import Actions
-from hmp_node.actions.registry import OUTSIDE, REGISTRY, Action, nobody
+from hmp_node.actions.registry import OUTSIDE, REGISTRY, Action
 from hmp_node.actions.trail import DATA
 from hmp_node.agent.aliases import suggest
 from hmp_node.errors import Denied, Deny, Failed, Failure, HmpError, Reject, Rejected
@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 OPEN = (ticks.PENDING, ticks.STARTED)
 UNKNOWN = "unknown"
+# Why a peer cannot be found or reached may be said in the peer's own words.
+QUOTING = frozenset({"peer.find", "node.doctor"})
 COMMAND = "tick.command"
 
 
@@ -128,8 +130,7 @@ class Commands:
             else:
                 await self._refuse(command, name, error)
         except HmpError as error:
-            if action is not None and action.kind == "external" and action.authors is not nobody:
-                # Why a peer cannot be found or reached may be said in the peer's own words.
+            if name in QUOTING:
                 command = replace(command, taint=command.taint | {Taint(OUTSIDE, DATA)})
             await self._refuse(command, name, error)
 

@@ -15,7 +15,7 @@ from tests.agent.machines import needs_sandbox
 from tests.e2e.harness import Node
 from tests.e2e.harness import rows as stored
 from tests.nodes.injecting import Meeting, Puppet, meeting
-from tests.nodes.mind import awake, block, context, in_turn, until
+from tests.nodes.mind import awake, block, context, in_turn, thinker, until
 from tests.nodes.test_clocks import opened
 from tests.wire.agents import ZOE
 
@@ -418,3 +418,17 @@ async def test_a_kill_after_the_approval_loses_and_repeats_nothing(tmp_path: Pat
             assert server.calls == 1
         finally:
             a.kill()
+
+
+async def test_what_fails_here_of_its_own_binds_nothing(tmp_path: Path) -> None:
+    failing = block(
+        ("table.create", {"name": "t", "columns": [{"name": "id", "type": "integer"}]}),
+        ("table.insert", {"name": "nothing", "rows": [{"n": 1}]}),
+        ("file.read", {"path": "/nowhere"}),
+        ("process.start", {"argv": ["nothing"]}),
+        ("approval.list", {}),
+        ("table.list", {}),
+    )
+    async with thinker(tmp_path / "a", in_turn(failing, "I looked at it.")) as a:
+        await a.tick()
+        assert (await a.ticked())["taint"] == []
