@@ -259,7 +259,7 @@ async def _waiting(ctx: Context, tx: Tx, approval_id: int) -> ApprovalRow:
         raise Rejected(Reject.NOT_FOUND, f"there is no approval {approval_id}")
     if row.state != approvals.WAITING or row.expires_at <= ctx.now():
         state = approvals.EXPIRED if row.state == approvals.WAITING else row.state
-        raise Rejected(Reject.STALE_APPROVAL, f"approval {approval_id} does not wait: it is {state}")
+        raise Rejected(Reject.STALE_APPROVAL, f"approval {approval_id} is not waiting any more: it is {state}")
     return row
 
 

@@ -17,7 +17,7 @@ from hmp_node.actions.actors import Actor
 from hmp_node.actions.context import Context
 from hmp_node.actions.registry import Done, Nothing, RowNumber, action
 from hmp_node.errors import Reject, Rejected
-from hmp_node.store import approvals, loop_state, settings
+from hmp_node.store import approvals, loop_state, process_log, settings
 from hmp_node.store import trail as rows
 from hmp_node.store.database import Reader, Tx
 from hmp_node.store.loop_state import LoopRow
@@ -314,6 +314,9 @@ async def cycle_idle(ctx: Context, actor: Actor, args: CycleIdle) -> Loop:
     other condition."""
     if args.off:
         return await _change(ctx, actor, idle=None)
+    for process_id in args.processes:
+        if await process_log.find(ctx.db, process_id) is None:
+            raise Rejected(Reject.NOT_FOUND, f"there is no process {process_id} to wait for")
     own = ctx.mind_settings
     conditions = bool(args.processes or args.any_process or args.notes is not None)
     seconds = args.seconds if args.seconds is not None else own.idle_max_s if conditions else own.idle_default_s

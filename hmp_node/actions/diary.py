@@ -239,7 +239,6 @@ async def diary_pin(ctx: Context, actor: Actor, args: PinArgs) -> RowsMarked:
     kind="write",
     help="Put entries away: lists and searches leave them out unless asked for.",
     example="hmp-node do diary.archive --args '{\"ids\": [7]}'",
-    undoable=True,
 )
 async def diary_archive(ctx: Context, actor: Actor, args: DiaryArchive) -> RowsMarked:
     """How many were not so before. NOT_FOUND."""

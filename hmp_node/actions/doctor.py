@@ -13,7 +13,7 @@ from hmp_node.actions import llm, names, reach
 from hmp_node.actions.actors import Actor
 from hmp_node.actions.context import Context
 from hmp_node.actions.registry import OUTSIDE, action
-from hmp_node.errors import HmpError
+from hmp_node.errors import HmpError, Rejected
 from hmp_node.mesh.events import PeerStatus, ProbeAsked, StatusAsked
 from hmp_node.store import addresses, announced, outbox, peers, relays, seed_lists, settings
 from hmp_node.store.addresses import AddressRow
@@ -146,6 +146,7 @@ async def _look_at_node(ctx: Context) -> list[Finding]:
         *await _finders(ctx, lonely=online == 0),
         *await _seeds(ctx),
         *_sandbox(ctx),
+        *await _prompts(ctx),
         *(Finding(check, detail, ok, remedy) for check, detail, ok, remedy in await llm.findings(ctx)),
         Finding("outbox", f"{waiting} notes on their way"),
         *(
@@ -169,6 +170,17 @@ def _sandbox(ctx: Context) -> list[Finding]:
             remedy="install bubblewrap 0.8 or newer, and let this user make user namespaces",
         )
     ]
+
+
+async def _prompts(ctx: Context) -> list[Finding]:
+    """What is wrong with the owner's own prompt files, if anything is."""
+    try:
+        await ctx.mind.prompt()
+    except Rejected as error:
+        return [_finding("prompts", error.message, ok=False, remedy=error.remedy or "mend the file, or take it away")]
+    except HmpError:  # there is no model to make one for: said by the models
+        return []
+    return []
 
 
 async def _reach(ctx: Context) -> Finding:

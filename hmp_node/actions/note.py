@@ -259,7 +259,6 @@ async def note_tag(ctx: Context, actor: Actor, args: NoteTag) -> NoteView:
     kind="write",
     help="Hide a note from the lists, or show it again.",
     example="hmp-node notes hide 7",
-    undoable=True,
 )
 async def note_hide(ctx: Context, actor: Actor, args: NoteHide) -> Done:
     """The seed's flag: hidden from the owner's lists."""

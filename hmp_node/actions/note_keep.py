@@ -115,7 +115,6 @@ async def note_show(ctx: Context, actor: Actor, args: NoteShow) -> NotesShown:
     kind="write",
     help="Change the text or priority of a note that was written here and stays here.",
     example='hmp-node do note.update --args \'{"id": 7, "priority": 2}\'',
-    undoable=True,
 )
 async def note_update(ctx: Context, actor: Actor, args: NoteUpdate) -> NoteView:
     """The note as it is now. NOT_FOUND; BAD_ARGUMENT for one that came or went; a model does not rewrite the owner."""

@@ -82,7 +82,10 @@ async def succeed(ctx: Context, tx: Tx, command: Command, action: Action, result
 async def refuse(ctx: Context, tx: Tx, command: Command, name: str, error: HmpError) -> None:
     """Keep why a command came to nothing: status denied for what it may not, else error."""
     status = "denied" if isinstance(error, Denied) else "error"
-    told = {"code": str(error.code), "message": error.message, "hint": error.remedy}
+    hint = error.remedy
+    if "hmp-node" in hint:  # the model has no shell to type it into
+        hint = f'{{"type": "node.help", "args": {{"command": "{name[:80]}"}}}} explains it'
+    told = {"code": str(error.code), "message": error.message, "hint": hint}
     await settle(ctx, tx, command, name, status=status, value=told, shown=told, taints=command.taint)
 
 

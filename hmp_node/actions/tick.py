@@ -16,7 +16,7 @@ from hmp_node.errors import Reject, Rejected
 from hmp_node.store import notes, ticks, trail
 from hmp_node.store.database import ConstraintBroken, Tx
 from hmp_node.store.ticks import CommandRow, TickRow
-from hmp_node.store.trail import LOOP, NOTE, Write
+from hmp_node.store.trail import NOTE, Write
 
 
 class TickList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -234,8 +234,6 @@ async def _take_back(tx: Tx, write: Write) -> str:
     if write.kind == NOTE:
         await _restore_note(tx, write)
         return ""
-    if write.kind == LOOP and write.before is None:
-        return "the loop keeps its settings"
     try:
         await trail.take_back(tx, write)
     except ConstraintBroken:
@@ -253,4 +251,5 @@ async def _restore_note(tx: Tx, write: Write) -> None:
         await notes.set_tags(tx, write.row_id, tags)
         await notes.set_hidden(tx, write.row_id, bool(before["hidden"]))
         await notes.restore(tx, write.row_id, text=before["text"], read=before["read"], priority=before["priority"])
+    await trail.restore_taint(tx, write)
     await trail.undone(tx, write.id)

@@ -23,9 +23,12 @@ TRUSTED_TAG = "Trusted"
 
 
 async def before(tx: Tx, kind: str, row_id: int) -> dict[str, Any] | None:
-    """The row as it is now, its marks with it, for `wrote`."""
+    """The row as it is now, its marks and taints with it, for `wrote`."""
     row = await trail.row(tx, kind, row_id)
-    return None if row is None else {**row, trail.MARKS: await trail.marks(tx, kind, row_id)}
+    if row is None:
+        return None
+    marks, taints = await trail.marks(tx, kind, row_id), await trail.own_taints(tx, kind, row_id)
+    return {**row, trail.MARKS: marks, trail.TAINTS: taints}
 
 
 async def wrote(

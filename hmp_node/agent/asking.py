@@ -28,6 +28,7 @@ from hmp_node.store import approvals, notes, ticks, trail
 from hmp_node.store.database import Tx
 
 ORCHESTRATOR = ("orchestrator", "loop")
+_RESERVE = 0.95  # of the window: tokens are estimated
 _LEAST = 512  # tokens of a prompt, however small the window
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
@@ -75,9 +76,14 @@ class Asking:
         ctx, texts = self._ctx, self._texts()
         endpoints = await self._models.endpoints()
         if not endpoints:
-            raise ModelFailed(Failure.NO_MODEL, "no model can be asked", remedy="see `hmp-node llm list`")
+            why = "; ".join(self._models.status()["degraded"].values())
+            raise ModelFailed(
+                Failure.NO_MODEL,
+                "no model can be asked" + (f": {why}" if why else ""),
+                remedy="`hmp-node llm test` tries one again; see `hmp-node llm list`",
+            )
         endpoint = endpoints[0]
-        room = endpoint.window - endpoint.reply_tokens
+        room = int(_RESERVE * (endpoint.window - endpoint.reply_tokens))
         budget = max(_LEAST, int(share * min(ctx.mind_settings.budget_tokens, room)))
         tick = tick or await ticks.next_tick(ctx.db)
         lines = [*run.lines, *await self._waiting()]

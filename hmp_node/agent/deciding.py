@@ -37,6 +37,7 @@ _SHOWN = 5  # problems told to the model
 _JUDGE_TOKENS = 300
 _FAR = 20  # newest diary entries that a flashback leaves out
 _TOPICS = 5
+_COUNTED = 256  # pushes and stagnant replies remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +198,8 @@ class Deciding:
             lines=(Line(step.text, step.params), *self._problems(parsed)),
             # A problem quotes the reply, and the reply what it was shown.
             taint=_taint_of(tick) if parsed.problems else frozenset(),
-            pushes_us=(*run.pushes_us, now) if step.rung > 2 else run.pushes_us,
-            stagnant_us=(*run.stagnant_us, now) if verdict.stagnant else run.stagnant_us,
+            pushes_us=(*run.pushes_us, now)[-_COUNTED:] if step.rung > 2 else run.pushes_us,
+            stagnant_us=(*run.stagnant_us, now)[-_COUNTED:] if verdict.stagnant else run.stagnant_us,
             unreadable=own.parse_failures if hopeless else unreadable,
             failures=0,
             asleep_until_us=now + int(rest_s * 1_000_000) if rest_s else 0,

@@ -25,6 +25,10 @@ AT_ONCE = 2
 # Folders of the home that hold what the node keeps there itself.
 KEPT = ("logs", "backups", "processes")
 # Never a folder for files, whatever the settings say: the whole machine, and what is no file.
+# What a node keeps in its home and nobody else may read or write, in whatever folder such a file lies.
+SECRETS = frozenset(
+    {"identity.key", "api.token", "node.db", "node.db-wal", "node.db-shm", "log.head", "node.yaml", "tables.db"}
+)
 _NEVER = ("/", "/proc", "/sys", "/dev", "/run")
 
 
@@ -59,6 +63,8 @@ class Files:
                 Reject.BAD_PATH, f"{path[:200]!r} is no plain path: it begins with / and has no ., .. or // in it"
             )
         real = os.path.realpath(path)
+        if self._is_secret(real):
+            raise Rejected(Reject.BAD_PATH, f"{path[:200]!r} belongs to a node, and no file operation may touch it")
         for root in sorted({os.path.realpath(root) for root in roots}, key=len, reverse=True):
             if _under(real, root) and self._may_be(root):
                 if any(_under(real, hidden) and not _under(root, hidden) for hidden in self._hidden):
@@ -67,6 +73,14 @@ class Files:
                 return real, (Bind(root, writable=writable), *masks)
         setting = "sandbox.write" if writable else "sandbox.read"
         raise Rejected(Reject.BAD_PATH, f"{path[:200]!r} is in no folder that {setting} names")
+
+    def _is_secret(self, real: str) -> bool:
+        """Whether this is a file that a node keeps for itself: by its name, in any home, or by another link to it."""
+        if Path(real).name in SECRETS:
+            return True
+        found = _identity(real)
+        kept = (f"{home}/{name}" for home in self._hidden for name in SECRETS)
+        return found is not None and any(found == _identity(one) for one in (*kept, *self._hidden))
 
     def _may_be(self, root: str) -> bool:
         """Whether files may be in this folder at all: it is there, and neither the node's home nor what the node
@@ -98,6 +112,14 @@ class Files:
             said = errors.decode(errors="replace").strip()[-300:]
             raise Failed(Failure.INTERNAL, f"the file worker ended with {process.returncode}: {said}") from None
         return dict(answer)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)  # noqa: PTH116 only its numbers
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _under(path: str, folder: str) -> bool:

@@ -126,7 +126,7 @@ def _sort(status: int, words: str, *, asked_to_wait: bool) -> tuple[Failure, str
             "`hmp-node llm test` lists the models it knows; an address usually ends in /v1",
         ),
         (status in (408, 425) or status >= 500, Failure.MODEL_UNREACHABLE, "see that server's own log"),
-        (300 <= status < 400, Failure.MODEL_REFUSED, "it sends us elsewhere: register that address"),
+        (300 <= status < 400, Failure.MODEL_BROKEN, "it sends us elsewhere: register that address if it stays so"),
         (400 <= status < 500, Failure.MODEL_REFUSED, "it does not take our request"),
     )
     fits = (kind[1:] for kind in kinds if kind[0])

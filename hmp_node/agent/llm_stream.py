@@ -8,6 +8,7 @@ from typing import Any
 
 MAX_CHARS = 4 * 1024 * 1024  # of text, reasoning and tool calls together
 MAX_LINE = 16 * 1024 * 1024  # bytes of one line of a stream, or of a whole answer
+MAX_CALLS = 256
 MAX_TOKENS = 10**9  # what a server may claim
 _CALL_COST = 64
 _FINISH = {
@@ -180,6 +181,8 @@ class Collector:
                     return call
             elif call["index"] == index and same_id:
                 return call
+        if len(self._calls) >= MAX_CALLS:
+            raise TooLong(f"more than {MAX_CALLS} tool calls")
         self._grow(_CALL_COST)
         made = {"index": index, "id": str(number or "")[:200], "name": "", "pieces": [], "object": None}
         self._calls.append(made)

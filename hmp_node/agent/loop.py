@@ -89,6 +89,7 @@ class Loop:
         self._tick_now: int | None = None
         self._llm_id: str | None = None
         self._streak = 0
+        self._stumbled = 0  # the tick that a fault of ours broke off
 
     # --- as actions see it ------------------------------------------------------------------------------------
 
@@ -256,13 +257,16 @@ class Loop:
         return hear
 
     async def _go_on(self, tick: int, *, forced: bool) -> dict[str, Any]:
-        """States 5 to 8; a fault of ours ends this tick and never the loop."""
+        """States 5 to 8; a fault of ours that comes again ends this tick, and never the loop."""
         try:
             return await self._finish(tick, forced=forced)
         except HmpError:  # the store's trouble: the tick goes on when it is over
             raise
         except Exception as error:
-            logger.exception("tick %d failed", tick)
+            if self._stumbled != tick:
+                self._stumbled = tick
+                raise
+            logger.exception("tick %d failed twice", tick)
             why = f"the node failed at this tick: {type(error).__name__}, see logs/node.log"
             await self._ctx.db.write(lambda tx: ticks.end(tx, tick, FAILED, now=self._ctx.now(), error=why))
             self._reach(tick, FAILED)

@@ -66,7 +66,7 @@ class Manual:
             subject, _, verb = one.name.partition(".")
             subjects.setdefault(subject, []).append(verb)
         few = "\n".join(_line(one) for one in self._actions if one.name in _FEW)
-        return few + "\n" + "\n".join(f"{subject}.: {', '.join(verbs)}" for subject, verbs in subjects.items())
+        return few + "\n" + "\n".join(f"{subject}: {', '.join(verbs)}" for subject, verbs in subjects.items())
 
     @cached_property
     def _tools(self) -> list[dict[str, Any]]:

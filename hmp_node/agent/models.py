@@ -32,6 +32,8 @@ _AGAIN = {Failure.MODEL_UNREACHABLE, Failure.TIMED_OUT, Failure.MODEL_BUSY, Fail
 _FINAL = {Failure.MODEL_OVERFLOW, Failure.BUDGET_USED}  # another model does not help
 _COSTLY = {Failure.TIMED_OUT, Failure.MODEL_BROKEN}  # the endpoint worked on the prompt
 _HOUR_US = 3_600_000_000
+_BYTES = 4  # of a token as it is estimated, at most
+_TEMPLATE = 1000  # tokens that a server may put around a prompt
 
 
 _Signature: TypeAlias = tuple[str, str, str | None]  # a row's url and model, and the key's value
@@ -66,7 +68,8 @@ class Models:
         self._world = world
         self._locks: dict[str, asyncio.Lock] = {}
         self._out: dict[str, tuple[_Signature, ModelFailed]] = {}
-        self._rests: dict[str, tuple[int, int]] = {}  # since and until when it asked to be left alone
+        # Until when it asked to be left alone: (signature, since, until).
+        self._rests: dict[str, tuple[_Signature, int, int]] = {}
         self._firsts: dict[tuple[str, str | None], str] = {}  # a model's name by url and key, where the row has none
         self._keys: set[str] = set()
         self._last: dict[str, str] = {}  # what went wrong last, by model
@@ -137,9 +140,12 @@ class Models:
             endpoint = self._endpoint(row, out=False)
             listed = await self._client.models(endpoint)
             found = await self._ask_word(endpoint, listed) if reply else _look(row, listed)
+            if not reply:
+                self._endpoint(row)  # why it is not asked now, if it is not
         except ModelFailed as error:
-            found = ModelCheck(ok=False, detail=error.message, remedy=error.remedy)
-            if error.code is Failure.MODEL_REFUSED and listed:
+            again = f"`hmp-node llm test {row.id}` tries it again" if listed and not reply else ""
+            found = ModelCheck(ok=False, detail=error.message, remedy="; ".join(filter(None, (error.remedy, again))))
+            if reply and error.code is Failure.MODEL_REFUSED and listed:
                 found = replace(found, remedy=f"it lists: {_some(listed)}")
         return replace(found, models=listed, ms=max(0, self._world.now_us() - began) // 1000)
 
@@ -168,7 +174,7 @@ class Models:
                     raise
                 wait = self._wait(attempt, error.retry_after_s)
                 if attempt == call.tries or wait > self._settings.retry_max_s:
-                    self._rest(row.id, error.retry_after_s)
+                    self._rest(row, endpoint.key, error.retry_after_s)
                     raise
                 await self._world.sleep(wait)
         raise ModelFailed(Failure.NO_MODEL, "llm.tries is 0: no model is called", remedy="set llm.tries to 1 or more")
@@ -187,7 +193,7 @@ class Models:
             cost = Used(prompt_tokens=_prompt_tokens(ask)) if error.code in _COSTLY else Used()
             await self._settle(endpoint, str(error.code), cost)
             raise
-        reply = _with_usage(reply, ask)
+        reply = _with_usage(reply, ask, ask.max_tokens or endpoint.reply_tokens)
         cost = Used(0, reply.usage["prompt_tokens"], reply.usage["completion_tokens"])
         learnt = (
             _learnt(ask.tools, refused=reply.tools_refused),
@@ -214,10 +220,10 @@ class Models:
         longer = min(FIRST_WAIT_S * 2.0 ** (attempt - 1), self._settings.retry_max_s)
         return longer * (0.5 + self._world.chance() / 2)
 
-    def _rest(self, llm_id: str, seconds: float | None) -> None:
+    def _rest(self, row: LlmRow, key: str | None, seconds: float | None) -> None:
         if seconds:
             now = self._world.now_us()
-            self._rests[llm_id] = now, now + int(seconds * 1_000_000)
+            self._rests[row.id] = _signature(row, key), now, now + int(seconds * 1_000_000)
 
     # --- rows -----------------------------------------------------------------------------------------------
 
@@ -248,8 +254,8 @@ class Models:
             self._out.pop(row.id, None)
         elif out and error is not None:
             raise error.with_traceback(None)
-        now, (since, until) = self._world.now_us(), self._rests.get(row.id, (0, 0))
-        if out and since <= now < until:  # a clock that was set back ends it
+        now, (of, since, until) = self._world.now_us(), self._rests.get(row.id, (None, 0, 0))
+        if out and of == _signature(row, key) and since <= now < until:  # a clock that was set back ends it
             seconds = (until - now) / 1_000_000
             told = f"model {row.id} asked to be left alone for {seconds:.0f} s more"
             raise ModelFailed(Failure.MODEL_BUSY, told, remedy="wait, or add another model", retry_after_s=seconds)
@@ -362,17 +368,19 @@ def _learnt(asked: object, *, refused: bool) -> str | None:
     return ("no" if refused else "yes") if asked else None
 
 
-def _with_usage(reply: Reply, ask: Ask) -> Reply:
-    prompt = reply.usage.get("prompt_tokens")
-    made = reply.usage.get("completion_tokens")
-    if prompt is not None and made is not None:
-        return reply
+def _with_usage(reply: Reply, ask: Ask, most: int) -> Reply:
+    """With the server's counts as far as they can be true, else with estimates: a token has a byte at least, and of
+    ``most`` tokens of a reply some may be thought that is not shown."""
+    prompt, made = reply.usage.get("prompt_tokens"), reply.usage.get("completion_tokens")
+    sent = _prompt_tokens(ask)
+    said = tokens(reply.text + reply.reasoning + str(reply.tool_calls or ""))
     usage = {
-        "prompt_tokens": prompt or _prompt_tokens(ask),
-        "completion_tokens": made or tokens(reply.text + reply.reasoning + str(reply.tool_calls or "")),
-        "estimated": 1,
+        "prompt_tokens": sent if prompt is None else min(prompt, _BYTES * sent + _TEMPLATE),
+        "completion_tokens": said if made is None else min(made, max(most, _BYTES * said)),
     }
-    return replace(reply, usage=usage)
+    if prompt is None or made is None:
+        usage["estimated"] = 1
+    return replace(reply, usage={**reply.usage, **usage})
 
 
 def _prompt_tokens(ask: Ask) -> int:

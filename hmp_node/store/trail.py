@@ -33,7 +33,8 @@ TABLES: Mapping[str, str] = {
     LOOP: "loop_state",
 }
 TAGGED = (DIARY, THOUGHT, SCRIPT)
-MARKS = "*marks"  # in what a row was: its marks, beside its columns
+MARKS, TAINTS = "*marks", "*taints"  # in what a row was: its marks and taints, beside its columns
+_NO_COLUMNS = ("result", MARKS, TAINTS)  # process_log's result is generated
 # What goes with a row when it is deleted: kind, table, and the columns that name the row.
 _HANGING = {
     CONCEPT: (LINK, "links", ("from_concept_id", "to_concept_id")),
@@ -157,6 +158,15 @@ async def marks(reader: Reader, kind: str, row_id: int) -> list[list[str]]:
     return [list(one) for one in rows]
 
 
+async def own_taints(reader: Reader, kind: str, row_id: int) -> list[list[str]]:
+    """[author, trust] of a row, cleared ones too."""
+    rows = await reader.fetch_all(
+        "SELECT author, trust FROM row_taint WHERE kind = :kind AND row_id = :id ORDER BY author",
+        {"kind": kind, "id": row_id},
+    )
+    return [list(one) for one in rows]
+
+
 async def _columns(reader: Reader, table: str) -> list[str]:
     rows = await reader.fetch_all(f"SELECT name FROM pragma_table_info('{table}')")
     return [name for (name,) in rows]
@@ -230,7 +240,7 @@ async def take_back(tx: Tx, write: Write) -> None:
         await tx.execute(f"DELETE FROM {table} WHERE id = :id", {"id": write.row_id})
         await forget_row(tx, write.kind, write.row_id)
     else:
-        names = [name for name in write.before if name not in ("result", MARKS)]  # process_log's result is generated
+        names = [name for name in write.before if name not in _NO_COLUMNS]
         await tx.execute(
             f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(':' + name for name in names)})"
             f" ON CONFLICT (id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in names)}",
@@ -243,7 +253,17 @@ async def take_back(tx: Tx, write: Write) -> None:
         await unmark(tx, write.kind, write.row_id)
         for name, at in write.before.get(MARKS, ()):
             await mark(tx, write.kind, write.row_id, name, now=at)
+    await restore_taint(tx, write)
     await undone(tx, write.id)
+
+
+async def restore_taint(tx: Tx, write: Write) -> None:
+    """A row goes back to whose words it went back to before this change."""
+    await tx.execute(
+        "DELETE FROM row_taint WHERE kind = :kind AND row_id = :id", {"kind": write.kind, "id": write.row_id}
+    )
+    if write.before is not None:
+        await taint(tx, write.kind, write.row_id, [Taint(*one) for one in write.before.get(TAINTS, ())])
 
 
 async def hangs_on(reader: Reader, write: Write) -> bool:

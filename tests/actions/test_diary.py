@@ -285,4 +285,4 @@ async def test_who_may_touch_the_diary(alice: Side) -> None:
         one = REGISTRY[name]
         assert one.help
         assert one.example
-        assert one.undoable == (one.kind == "write" and name not in ("diary.delete", "diary.unlink"))
+        assert one.undoable == (one.kind == "write" and name not in ("diary.delete", "diary.unlink", "diary.archive"))

@@ -122,3 +122,14 @@ async def test_under_taint_reading_goes_on_and_writing_waits(reader: Side, share
     path = str(shared / "in" / "x")
     assert await code(reader, "file.write", by=command(1, MAIL), path=path, text="x") == "needs_approval"
     assert not Path(path).exists()
+
+
+async def test_what_a_node_keeps_is_shown_by_no_other_name(reader: Side, shared: Path) -> None:
+    """Another link to a file of the home, and files of that name of any other home."""
+    key = reader.context.home / "identity.key"
+    key.write_text("sesame")
+    (shared / "innocent.txt").hardlink_to(key)
+    (shared / "other").mkdir()
+    (shared / "other" / "identity.key").write_text("sesame too")
+    for path in ("innocent.txt", "other/identity.key"):
+        assert await code(reader, "file.read", path=str(shared / path)) == "bad_path"

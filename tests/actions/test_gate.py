@@ -35,10 +35,11 @@ READS = _names("""
 """)
 WRITES_ITS_OWN_MIND = _names("""
     concept.add concept.merge concept.pin concept.update cycle.idle cycle.mode cycle.pause cycle.set diary.add
-    diary.archive diary.link diary.pin diary.update link.add link.update note.add note.hide note.mark_read note.read
-    note.tag note.update process.close thought.add thought.pin thought.update
+    diary.link diary.pin diary.update link.add link.update note.add note.mark_read note.read
+    note.tag process.close thought.add thought.pin thought.update
 """)
 WAITS = _names("""
+    note.hide diary.archive note.update
     concept.delete diary.delete diary.unlink file.write link.delete llm.select node.doctor note.clean note.delete
     note.send peer.find process.clean process.start process.stop reply.clean script.add script.delete script.run
     shell.run table.create table.delete table.drop table.insert table.update thought.delete

@@ -263,7 +263,7 @@ def test_what_a_refusal_is_about(status: int, words: str, dropped: str | None) -
         (server_of.error(404, "model 'nosuch' not found"), "model_refused"),
         (server_of.error(400, "model nosuch not found, try pulling it first"), "model_refused"),
         (Status(404, "404 page not found"), "model_refused"),
-        (Status(302, "", {"Location": "http://192.0.2.1/v1"}), "model_refused"),
+        (Status(302, "", {"Location": "http://192.0.2.1/v1"}), "model_broken"),
         (server_of.error(402, "Insufficient credits"), "model_refused"),
         (server_of.error(429, "You exceeded your quota", code="insufficient_quota"), "model_refused"),
         (server_of.error(400, "bad"), "model_refused"),

@@ -24,7 +24,7 @@ from hmp_node.store.database import Tx
 from hmp_node.store.llms import LlmRow
 from tests.actions.sides import Clock, Side, side
 from tests.agent import llm_server as server_of
-from tests.agent.llm_server import Answer, LlmServer, Request, Say, Stall
+from tests.agent.llm_server import Answer, Events, LlmServer, Request, Say, Stall
 
 ASK = Ask([{"role": "user", "content": "hello"}])
 TOOLS = [{"type": "function", "function": {"name": "diary__add", "parameters": {"type": "object"}}}]
@@ -473,3 +473,18 @@ async def test_the_model_of_the_config_follows_it(bench: Bench) -> None:
     with pytest.raises(Exception, match="section llm") as caught:
         await ensure(url="ftp://x")
     assert str(getattr(caught.value, "code", "")) == "bad_config"
+
+
+async def test_what_a_server_counts_is_believed_as_far_as_it_can_be_true(bench: Bench) -> None:
+    bench.one.script = answers(
+        Events(
+            [
+                'data: {"choices": [{"delta": {"content": "hi"}, "finish_reason": "stop"}]}',
+                'data: {"choices": [], "usage": {"prompt_tokens": 999999999, "completion_tokens": 999999999}}',
+                "data: [DONE]",
+            ]
+        )
+    )
+    _, told = await bench.models.complete(replace(ASK, max_tokens=100))
+    assert told.usage["completion_tokens"] == 100
+    assert told.usage["prompt_tokens"] < 2000

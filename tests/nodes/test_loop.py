@@ -338,3 +338,30 @@ async def test_undo_names_what_it_cannot_take_back(tmp_path: Path) -> None:
         undone = await a.do("tick.undo", tick=1)
         assert undone["undone"] == 1
         assert [(one["kind"], one["id"]) for one in undone["kept"]] == [("table.create", 1), ("table.insert", 2)]
+
+
+async def test_nobody_waits_for_a_process_that_never_was(tmp_path: Path) -> None:
+    async with thinker(tmp_path / "a", in_turn(block(("cycle.idle", {"processes": [99999]})))) as a:
+        tick = await a.ticked()
+        assert "not_found" in str(tick["commands"][0]["result"])
+        assert (await a.do("cycle.show"))["idle"] is None
+
+
+async def test_doctor_names_a_prompt_file_that_is_none(tmp_path: Path) -> None:
+    async with thinker(tmp_path / "a", in_turn()) as a:
+        assert "prompts" not in {one["check"] for one in (await a.do("node.doctor"))["findings"]}
+        folder = tmp_path / "a" / "prompts" / "en"
+        folder.mkdir(parents=True)
+        (folder / "system.md").write_text("no version\n", encoding="utf-8")
+        (found,) = [one for one in (await a.do("node.doctor"))["findings"] if one["check"] == "prompts"]
+        assert not found["ok"]
+        assert "system.md" in found["detail"]
+
+
+async def test_undo_gives_back_settings_and_whose_words_a_row_held(tmp_path: Path) -> None:
+    script = in_turn(block(("cycle.mode", {"mode": "auto"}), ("cycle.set", {"responses": 1})))
+    async with thinker(tmp_path / "a", script) as a:
+        before = await a.do("cycle.show")
+        await a.tick()
+        assert (await a.do("tick.undo", tick=1)) == {"tick": 1, "undone": 2, "kept": []}
+        assert await a.do("cycle.show") == before

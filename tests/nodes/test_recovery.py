@@ -18,7 +18,7 @@ from hmp_node.actions import cycle
 from hmp_node.actions.context import now_us
 from hmp_node.actions.feed import QUEUE, FeedEvent
 from hmp_node.actions.registry import REGISTRY
-from hmp_node.agent import loop
+from hmp_node.agent import grammar, loop
 from hmp_node.errors import Failed
 from hmp_node.store.database import Reader, Tx
 from tests.agent.llm_server import Answer, Request, Status, busy
@@ -502,3 +502,21 @@ async def test_a_clock_that_jumps_forward_ends_a_sleep_and_breaks_nothing(
             done = "SELECT 1 FROM agent_log WHERE id = :tick AND phase = 'committed'"
             await until(f"tick {tick}", lambda: a.value(done, tick=tick))  # noqa: B023
         assert (await a.do("log.verify"))["ok"]
+
+
+async def test_a_tick_that_breaks_the_node_twice_is_given_up_and_the_next_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parse = grammar.parse
+
+    def breaks(reply: str, **more: Any) -> Any:
+        if reply == "poison":
+            raise RuntimeError("nobody thought of this")
+        return parse(reply, **more)
+
+    monkeypatch.setattr(grammar, "parse", breaks)
+    async with awake(tmp_path / "a", in_turn("poison", then="Well."), mind__pause_s="0.01") as a:
+        ended = "SELECT phase FROM agent_log WHERE id = 1 AND finished_at IS NOT NULL"
+        assert await until("it was given up", lambda: a.value(ended)) == "failed"
+        await until("the next", lambda: a.value("SELECT 1 FROM agent_log WHERE id = 2 AND phase = 'committed'"))
+        assert "RuntimeError" in await a.value("SELECT error FROM agent_log WHERE id = 1")
