@@ -102,3 +102,8 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
 def test_a_mistake_in_the_environment_names_the_key() -> None:
     with pytest.raises(Rejected, match=r"store\.readrs"):
         config.load(Path("/nonexistent/node.yaml"), {"HMP_STORE__READRS": "4"})
+
+
+def test_a_prompt_too_small_for_its_own_instructions_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Rejected, match="budget_tokens must be at least 1000"):
+        config.load(tmp_path / "node.yaml", {"HMP_MIND__BUDGET_TOKENS": "200"})

@@ -145,6 +145,7 @@ async def _look_at_node(ctx: Context) -> list[Finding]:
         await _reach(ctx),
         *await _finders(ctx, lonely=online == 0),
         *await _seeds(ctx),
+        *_jobs(ctx),
         *_sandbox(ctx),
         *await _prompts(ctx),
         *(Finding(check, detail, ok, remedy) for check, detail, ok, remedy in await llm.findings(ctx)),
@@ -153,6 +154,16 @@ async def _look_at_node(ctx: Context) -> list[Finding]:
             Finding("refused", f"{at} {name} by {actor}: {code}: {detail}")
             for at, actor, name, code, detail in await settings.refusals(ctx.db, limit=_REFUSALS)
         ),
+    ]
+
+
+def _jobs(ctx: Context) -> list[Finding]:
+    """Jobs of the node that died and are being started again."""
+    jobs: dict[str, dict[str, Any]] = ctx.status().get("jobs", {})
+    return [
+        Finding(f"job {name}", f"{job['state']}: {job['last_error']}", ok=False, remedy="see logs/node.log")
+        for name, job in jobs.items()
+        if job["state"] != "running"
     ]
 
 

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+LEAST_PROMPT = 1000  # tokens
+
 
 @dataclass(frozen=True, slots=True)
 class MindSettings:
@@ -40,6 +42,11 @@ class MindSettings:
     approval_hours: int = 72
     approvals: int = 100
     undo_days: int = 30
+
+    def __post_init__(self) -> None:
+        """Refuse, as `ValueError`, a prompt that could not hold what it is for."""
+        if self.budget_tokens < LEAST_PROMPT:
+            raise ValueError(f"budget_tokens must be at least {LEAST_PROMPT}: the instructions alone take as much")
 
 
 @dataclass(frozen=True, slots=True)

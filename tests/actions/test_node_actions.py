@@ -227,3 +227,15 @@ async def test_without_a_mesh_the_status_is_of_the_store(alice: Side) -> None:
 
     alice.context.ask = ask
     assert (await alice.do("node.status")).connections == []
+
+
+async def test_doctor_names_a_job_that_dies_again_and_again(alice: Side) -> None:
+    jobs = {
+        "mesh": {"state": "running", "restarts": 0, "last_error": None},
+        "thinking": {"state": "restarting", "restarts": 9, "last_error": "TypeError()"},
+    }
+    alice.context.status = lambda: {"jobs": jobs}
+    diagnosis = await alice.do("node.doctor")
+    assert [(one.check, one.detail) for one in diagnosis.findings if not one.ok] == [
+        ("job thinking", "restarting: TypeError()")
+    ]
