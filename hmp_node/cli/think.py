@@ -194,6 +194,9 @@ def _follow(session: Session) -> int:
     """Print what the events tell until the node stops or the reader goes."""
     from hmp_node.client import Client
 
+    if not session.console.as_json and session.console.columns is not None:  # nothing may happen for long
+        now = session.perform("cycle.status")
+        session.console.lines([_told("loop.state", now)])
     watch = Watch(session.console)
     with Client(session.home).events(TOPICS) as stream:
         try:
