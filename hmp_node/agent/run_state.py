@@ -26,7 +26,7 @@ class RunState(msgspec.Struct, frozen=True):
     """``streak``: stagnant replies in a row. ``lines``: of context 7, for the next prompt. ``pushes_us``,
     ``stagnant_us``: when, within the last hour. ``unreadable``: replies in a row that could not be read. ``failures``:
     calls in a row that failed. ``rest_*``: no model can be asked before; ``asleep_*``: the reflex had
-    enough, and a note of the owner's ends it; ``rested_us``: when either began. ``marks``: how far the last committed
+    enough, and a note ends it; ``rested_us``: when either began. ``marks``: how far the last committed
     tick had seen. ``taint``: whose words ``lines`` may quote. Times are microseconds since the epoch."""
 
     streak: int = 0

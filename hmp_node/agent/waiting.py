@@ -16,6 +16,7 @@ from hmp_node.wire.text import time_us
 
 OFF, STOPPED, RESTING, DEGRADED, IDLE, PAUSING = "off", "stopped", "resting", "degraded", "idle", "pausing"
 THINKING = "thinking"
+_OWN = ("llm", "system")  # sources of notes that the node writes itself
 _NEW = 1000  # newest notes looked at for one that wakes
 
 
@@ -56,7 +57,8 @@ async def _asleep(ctx: Context, loop: Loop, run: RunState) -> Wait | None:
     seen = await _seen(ctx, run)
     if any(one.source == "user" for one in seen.notes):
         return None
-    if run.rested_us <= now < run.asleep_until_us:
+    news = any(one.source not in _OWN for one in seen.notes)  # a note is what it lacked
+    if run.rested_us <= now < run.asleep_until_us and not news:
         return Wait(RESTING, run.asleep_why, run.asleep_until_us)
     if loop.idle is not None:
         asleep = wake.Idle(

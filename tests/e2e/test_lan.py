@@ -5,6 +5,7 @@ No host has a way out, there is no DHT, and no node was ever told of another: wh
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import statistics
@@ -49,6 +50,10 @@ def test_three_nodes_discover_one_another_by_multicast_alone(tmp_path: Path, kin
         assert all(len(node.texts()) == 2 for node in three)
 
 
+def is_local(one: LabNode, other: LabNode) -> bool:
+    return "Local" in one.peer(other)["tags"]
+
+
 def test_two_nodes_of_one_host_meet_where_there_is_no_network_at_all(tmp_path: Path) -> None:
     """Loopback passes no multicast here, and there is no other interface."""
     took: list[float] = []
@@ -58,7 +63,7 @@ def test_two_nodes_of_one_host_meet_where_there_is_no_network_at_all(tmp_path: P
             folder = tmp_path / f"run-{number}"
             one, other = nodes.on(host, host, listen="[::]:0", LAN__HOST_FOLDER=folder)
             took += nodes.meeting([one, other]).values()
-            assert "Local" in one.peer(other)["tags"]
+            wait_for("its tag", functools.partial(is_local, one, other))
             assert one.cli("status")["node"]["finders"]["lan"]["state"] == "no interface"
             one.delivers(other.did, "привет")
         report("same_host", {"median_s": round(statistics.median(took), 2)})
