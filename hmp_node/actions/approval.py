@@ -20,7 +20,6 @@ from hmp_node.errors import Denied, Deny, Reject, Rejected
 from hmp_node.store import approvals, ticks, trail
 from hmp_node.store.approvals import ApprovalRow
 from hmp_node.store.database import Reader, Tx
-from hmp_node.store.trail import Taint
 
 MAX_IDS = 100
 WAITING = "approval.waiting"
@@ -182,7 +181,7 @@ async def wait(ctx: Context, tx: Tx, command: Command, name: str, args: str, *, 
         action=name,
         args=args,
         args_hash=args_hash(name, args),
-        taint=json.dumps(sorted(command.taint), ensure_ascii=False),
+        taint=trail.write_taints(command.taint),
         reason=reason,
         now=at.text,
         expires_at=at.plus(ctx.mind_settings.approval_hours * 3600),
@@ -195,9 +194,10 @@ async def wait(ctx: Context, tx: Tx, command: Command, name: str, args: str, *, 
 
 def command_of(row: ApprovalRow, *, cmd_id: str, cites: tuple[str, ...] = ()) -> Command:
     """The command that an approval is for, as it runs once it is approved."""
-    taint = frozenset(Taint(author, trust) for author, trust in json.loads(row.taint))
     by = row.decided_by if row.state == approvals.APPROVED else None
-    return Command(row.tick, row.ordinal, cmd_id, row.llm_id, taint=taint, approved_by=by, cites=cites)
+    return Command(
+        row.tick, row.ordinal, cmd_id, row.llm_id, taint=trail.read_taints(row.taint), approved_by=by, cites=cites
+    )
 
 
 # --- deciding ---------------------------------------------------------------------------------------------

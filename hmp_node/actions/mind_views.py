@@ -169,9 +169,7 @@ def authors_of(shown: Iterable[Any]) -> list[str]:
 
 async def records(reader: Reader, refs: Sequence[RowRef]) -> list[Shown[Any]]:
     """Diary entries, concepts, links and thoughts that exist of these (kind, id), in the order asked for."""
-    wanted: dict[str, list[int]] = {}
-    for kind, row_id in refs:
-        wanted.setdefault(kind, []).append(row_id)
+    wanted = trail.by_kind(refs)
     shown: list[Shown[Any]] = [
         *await shown_diary(reader, await diary.by_ids(reader, wanted.get(DIARY, ()))),
         *await shown_concepts(reader, await concepts.by_ids(reader, wanted.get(CONCEPT, ()))),

@@ -15,7 +15,7 @@ from hmp_node.actions.outbox import OutboxPage, Waited
 from hmp_node.actions.registry import Action
 from hmp_node.actions.views import NoteView
 from hmp_node.errors import Denied, HmpError
-from hmp_node.store import peers, process_log, ticks
+from hmp_node.store import process_log, ticks
 from hmp_node.store import trail as rows
 from hmp_node.store.database import Reader, Tx, Work
 from hmp_node.store.trail import RowRef, Taint
@@ -175,7 +175,7 @@ async def _taints(ctx: Context, reader: Reader, authors: Iterable[str]) -> set[T
         if not author.startswith("did:"):
             found.add(Taint(author, trail.DATA))
             continue
-        taint = trail.of_author(author, (await peers.bearing(reader, author)).tags.split(","))
+        taint = await trail.of_peer(reader, author)
         if taint is not None:
             found.add(taint)
     return found

@@ -131,18 +131,17 @@ async def tick_list(ctx: Context, _actor: Actor, args: TickList) -> TickPage:
 
 def _line(row: TickRow, commands: list[CommandRow]) -> TickLine:
     return TickLine(
-        id=row.id,
-        started_at=row.started_at,
-        finished_at=row.finished_at,
-        phase=row.phase,
-        mode=row.mode,
-        llm_id=row.llm_id,
-        error=row.error,
+        **_facts(row),
         commands=dict(Counter(command.status for command in commands)),
-        usage=_json(row.usage),
         streak=(_json(row.reflex) or {}).get("streak", 0),
         taint=sorted({author for author, _ in _json(row.taint)}),
     )
+
+
+def _facts(row: TickRow) -> dict[str, Any]:
+    """What is told of a tick in a line and in whole."""
+    names = ("id", "started_at", "finished_at", "phase", "mode", "llm_id", "error")
+    return {name: getattr(row, name) for name in names} | {"usage": _json(row.usage)}
 
 
 def _json(text: str | None) -> Any:
@@ -164,16 +163,9 @@ async def tick_show(ctx: Context, _actor: Actor, args: TickId) -> TickWhole:
     if row is None:
         raise Rejected(Reject.NOT_FOUND, f"there was no tick {args.id}")
     return TickWhole(
-        id=row.id,
-        started_at=row.started_at,
-        finished_at=row.finished_at,
-        phase=row.phase,
-        mode=row.mode,
-        llm_id=row.llm_id,
-        error=row.error,
+        **_facts(row),
         prompt_hash=row.prompt_hash,
         reply=row.response_text,
-        usage=_json(row.usage),
         commands=[
             CommandLine(one.ordinal, one.cmd_id, one.type, _json(one.args), one.status, _json(one.result))
             for one in await ticks.commands(ctx.db, row.id)

@@ -1,7 +1,7 @@
 """Writing a row of the mind: what it was, whose words it goes back to, and its place in the log (DESIGN 11, loop).
 
 A handler that changes a row says `before` first, changes it, then `wrote`. For a command of the model the message of
-the log is the command's own (`actions.command`); for everybody else one is written here.
+the log is the command's own (`actions.once_command`); for everybody else one is written here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hmp_node.actions import journal
 from hmp_node.actions.actors import Actor
 from hmp_node.actions.context import Context
 from hmp_node.errors import Denied, Deny
-from hmp_node.store import trail
+from hmp_node.store import peers, trail
 from hmp_node.store.database import Reader, Tx
 from hmp_node.store.trail import RowRef, Taint
 
@@ -75,19 +75,16 @@ async def wrote(
 
 async def taints_of(reader: Reader, refs: Iterable[RowRef]) -> frozenset[Taint]:
     """Whose untrusted words these rows go back to."""
-    by_kind: dict[str, list[int]] = {}
-    for kind, row_id in refs:
-        by_kind.setdefault(kind, []).append(row_id)
     found: set[Taint] = set()
-    for kind, ids in by_kind.items():
+    for kind, ids in trail.by_kind(refs).items():
         for taints in (await trail.tainted(reader, kind, ids)).values():
             found |= taints
     return frozenset(found)
 
 
-def of_author(author: str, tags: Iterable[str]) -> Taint | None:
+async def of_peer(reader: Reader, did: str) -> Taint | None:
     """The taint of a peer's words, by the owner's tags for it; None if the owner trusts them like their own."""
-    owned = set(tags)
+    owned = (await peers.bearing(reader, did)).tags.split(",")
     if TRUSTED_TAG in owned:
         return None
-    return Taint(author, FRIEND if "Friend" in owned else STRANGER)
+    return Taint(did, FRIEND if "Friend" in owned else STRANGER)

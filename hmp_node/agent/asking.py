@@ -6,7 +6,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from hmp_node.actions import journal, note
@@ -47,7 +47,7 @@ class Made:
     @property
     def taint(self) -> str:
         """Of the prompt, as it is stored."""
-        return json.dumps(sorted(self.prompt.taint), ensure_ascii=False)
+        return trail.write_taints(self.prompt.taint)
 
     @property
     def hash(self) -> str:
@@ -108,7 +108,8 @@ class Asking:
 
     async def begin(self, made: Made, *, again: bool = False) -> None:
         """T2: write down what is about to be asked; ``again``: the prompt was too long and was made anew."""
-        ctx, manifest = self._ctx, json.dumps(made.prompt.manifest, ensure_ascii=False)
+        ctx = self._ctx
+        manifest = json.dumps({**made.prompt.manifest, "marks": asdict(made.marks)}, ensure_ascii=False)
 
         async def work(tx: Tx) -> None:
             if again:

@@ -15,14 +15,14 @@ from typing import Any
 
 from hmp_node.actions import approval, once_command, table
 from hmp_node.actions.actors import Llm
-from hmp_node.actions.context import Command, Context
+from hmp_node.actions.context import Command
 from hmp_node.actions.feed import FeedEvent
 from hmp_node.actions.perform import Actions
 from hmp_node.actions.registry import OUTSIDE, REGISTRY, Action
 from hmp_node.actions.trail import DATA
 from hmp_node.agent.aliases import suggest
 from hmp_node.errors import Denied, Deny, Failed, Failure, HmpError, Reject, Rejected
-from hmp_node.store import approvals, ticks, trail
+from hmp_node.store import ticks, trail
 from hmp_node.store.approvals import ApprovalRow
 from hmp_node.store.database import Tx
 from hmp_node.store.ticks import CommandRow
@@ -174,8 +174,3 @@ def _unknown(name: str) -> Rejected:
     near = suggest(name, known)
     remedy = f"did you mean {near}?" if near else "`node.help` lists the commands"
     return Rejected(Reject.UNKNOWN_ACTION, f"there is no command {name[:80]!r}", remedy=remedy)
-
-
-async def waiting_to_run(ctx: Context) -> list[ApprovalRow]:
-    """Commands that a person has approved and that were not run yet."""
-    return await approvals.to_run(ctx.db)

@@ -7,7 +7,7 @@ import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -28,7 +28,6 @@ from hmp_node.agent.run_state import Line, RunState
 from hmp_node.store import diary, notes, peers, process_runs, replies, ticks, trail
 from hmp_node.store.database import Tx
 from hmp_node.store.ticks import CommandRow, TickRow
-from hmp_node.store.trail import Taint
 
 PARSE_ERROR = "reflex.parse_error"
 REFLEX = "[reflex]"
@@ -38,6 +37,9 @@ _JUDGE_TOKENS = 300
 _FAR = 20  # newest diary entries that a flashback leaves out
 _TOPICS = 5
 _COUNTED = 256  # pushes and stagnant replies remembered
+
+
+Past: TypeAlias = Sequence[tuple[TickRow, Sequence[CommandRow]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +72,14 @@ class Deciding:
         )
         parsed = self._struck(parsed)
         run = run.lately(ctx.now_us())
-        history, done = await self._history()
+        past = await self._past()
+        history = [_said(row, commands) for row, commands in past]
         asked = [(one.type, one.args) for one in parsed.commands]
         unread = sum((await notes.unread_counts(ctx.db)).values())
         verdict = await self._judged(text, asked, history, run, unread=unread, texts=texts)
-        situation = await self._situation(run, tick, unread=unread)
+        situation = await self._situation(run, tick, past[-1:], unread=unread)
         step = ladder.step(run.streak, verdict, settings=self._settings, situation=situation)
-        skip = ladder.done_before(asked, history, verdict, mutates=_mutates, done=done)
+        skip = ladder.done_before(asked, history, verdict, mutates=_mutates, done=_done(past))
         rows = [_row(tick.id, number, one) for number, one in enumerate(parsed.commands)]
         record = {
             **step.record,
@@ -109,16 +112,10 @@ class Deciding:
             ),
         )
 
-    async def _history(self) -> tuple[list[Said], set[tuple[int, int]]]:
-        """The latest committed ticks, oldest first, and which of their commands were done."""
-        history, done = [], set()
-        for row in reversed(await ticks.last_committed(self._ctx.db, limit=_HISTORY)):
-            commands = await ticks.commands(self._ctx.db, row.id)
-            history.append(
-                Said(row.id, row.response_text or "", tuple((one.type, json.loads(one.args)) for one in commands))
-            )
-            done |= {(one.tick, one.ordinal) for one in commands if one.status in ("ok", "skipped", "queued")}
-        return history, done
+    async def _past(self) -> Past:
+        """The latest committed ticks with their commands, oldest first."""
+        rows = await ticks.last_committed(self._ctx.db, limit=_HISTORY)
+        return [(row, await ticks.commands(self._ctx.db, row.id)) for row in reversed(rows)]
 
     async def _judged(
         self,
@@ -160,10 +157,10 @@ class Deciding:
             return None
         return reply.text
 
-    async def _situation(self, run: RunState, tick: TickRow, *, unread: int) -> Situation:
+    async def _situation(self, run: RunState, tick: TickRow, last: Past, *, unread: int) -> Situation:
+        """``last``: the tick before, if there was one."""
         ctx = self._ctx
-        before = await ticks.last_committed(ctx.db, limit=1)
-        last = await ticks.commands(ctx.db, before[0].id) if before else []
+        commands = [one for _, listed in last for one in listed]
         _, online = await peers.counts(ctx.db)
         chance = secrets.randbelow(1_000_000) / 1_000_000
         distant = await diary.random_old(ctx.db, skip=_FAR, pick=secrets.randbelow(1_000_000))
@@ -174,8 +171,8 @@ class Deciding:
             stagnant=len(run.stagnant_us),
             unread=unread,
             peers=online,
-            no_data=bool(last) and all(one.status in ("error", "denied") for one in last),
-            same_context=bool(before) and _records(before[0]) == _records(tick),
+            no_data=bool(commands) and all(one.status in ("error", "denied") for one in commands),
+            same_context=any(_records(before) == _records(tick) for before, _ in last),
             distant=None if distant is None else distant.id,
             topics=await materials.topics(ctx, limit=_TOPICS),
             other_model=len(await self._models.endpoints()) > 1,
@@ -197,7 +194,7 @@ class Deciding:
             told_user=(run.told_user or step.note_user) if verdict.stagnant else False,
             lines=(Line(step.text, step.params), *self._problems(parsed)),
             # A problem quotes the reply, and the reply what it was shown.
-            taint=_taint_of(tick) if parsed.problems else frozenset(),
+            taint=trail.read_taints(tick.taint) if parsed.problems else frozenset(),
             pushes_us=(*run.pushes_us, now)[-_COUNTED:] if step.rung > 2 else run.pushes_us,
             stagnant_us=(*run.stagnant_us, now)[-_COUNTED:] if verdict.stagnant else run.stagnant_us,
             unreadable=own.parse_failures if hopeless else unreadable,
@@ -230,7 +227,7 @@ class Deciding:
             role, words, llm_id = replies.USER, f"{REFLEX} {texts.phrase(step.text, **step.params)}", None
         reply_id = await replies.add(tx, role=role, content=redact(ctx, words), llm_id=llm_id, now=ctx.now())
         if step.store_reply:
-            await trail.taint(tx, trail.REPLY, reply_id, _taint_of(tick))
+            await trail.taint(tx, trail.REPLY, reply_id, trail.read_taints(tick.taint))
         await trail.share_log(tx, (trail.ANSWER, tick.id), (trail.REPLY, reply_id))
         if step.note_user:
             told = texts.phrase("user_note", seconds=round(step.sleep_s), streak=plan.after.streak)
@@ -247,8 +244,14 @@ def _row(tick: int, ordinal: int, one: grammar.RawCommand) -> CommandRow:
     )
 
 
-def _taint_of(tick: TickRow) -> frozenset[Taint]:
-    return frozenset(Taint(author, trust) for author, trust in json.loads(tick.taint))
+def _said(row: TickRow, commands: Sequence[CommandRow]) -> Said:
+    return Said(row.id, row.response_text or "", tuple((one.type, json.loads(one.args)) for one in commands))
+
+
+def _done(past: Past) -> set[tuple[int, int]]:
+    """(tick, ordinal) of commands that were done, or need not be done again."""
+    listed = (one for _, commands in past for one in commands)
+    return {(one.tick, one.ordinal) for one in listed if one.status in ("ok", "skipped", "queued")}
 
 
 def _mutates(name: str) -> bool:

@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -23,7 +23,7 @@ from hmp_node.actions.outside import ModelCheck
 from hmp_node.actions.perform import Actions
 from hmp_node.agent import ladder, run_state, waiting
 from hmp_node.agent.asking import Asking, Made
-from hmp_node.agent.commands import OPEN, UNKNOWN, Cause, Commands, waiting_to_run
+from hmp_node.agent.commands import OPEN, UNKNOWN, Cause, Commands
 from hmp_node.agent.context import Texts
 from hmp_node.agent.deciding import Deciding
 from hmp_node.agent.ladder import Sampling
@@ -37,10 +37,9 @@ from hmp_node.agent.run_state import Line, RunState
 from hmp_node.agent.waiting import RESTING, THINKING, Wait
 from hmp_node.agent.wake import Marks
 from hmp_node.errors import Failed, Failure, HmpError
-from hmp_node.store import loop_state, process_log, ticks, trail
+from hmp_node.store import approvals, loop_state, process_log, ticks, trail
 from hmp_node.store.database import Tx
 from hmp_node.store.ticks import ABORTED, ANSWERED, COMMITTED, FAILED, PLANNED, TickRow
-from hmp_node.store.trail import Taint
 from hmp_node.wire.text import time_text
 
 logger = logging.getLogger(__name__)
@@ -193,7 +192,7 @@ class Loop:
     async def _refresh(self) -> None:
         """State 1: processes become rows; what a person approved is run."""
         await self._machine.refresh()
-        for approved in await waiting_to_run(self._ctx):
+        for approved in await approvals.to_run(self._ctx.db):
             await self._commands.run_approved(approved)
 
     # --- a tick -----------------------------------------------------------------------------------------------
@@ -204,7 +203,6 @@ class Loop:
         except ModelFailed as error:
             raise Failed(Failure.NO_MODEL, error.message, remedy=error.remedy) from error
         self._enter(Wait(THINKING, f"tick {made.tick}"), tick=made.tick, llm_id=made.endpoint.id)
-        made.prompt.manifest["marks"] = asdict(made.marks)
         await self._asking.begin(made)
         self._reach(made.tick, ticks.OPEN)
         if loop.idle is not None and not forced:
@@ -230,7 +228,6 @@ class Loop:
             if error.code is not Failure.MODEL_OVERFLOW:
                 raise
             made = await self._asking.make(loop, run, share=0.5, tick=made.tick)
-            made.prompt.manifest["marks"] = asdict(made.marks)
             await self._asking.begin(made, again=True)
             told = await self._asking.call(made, sampling, json_mode=json_mode, avoid=run.avoid, on_text=hear)
         hear("")
@@ -270,7 +267,7 @@ class Loop:
             why = f"the node failed at this tick: {type(error).__name__}, see logs/node.log"
             await self._ctx.db.write(lambda tx: ticks.end(tx, tick, FAILED, now=self._ctx.now(), error=why))
             self._reach(tick, FAILED)
-            return {"tick": tick, "phase": FAILED, "error": why, "commands": 0}
+            return self._end(tick, FAILED, why)
 
     async def _finish(self, tick: int, *, forced: bool) -> dict[str, Any]:
         """States 5 to 8, from whatever is written down; a stop leaves the rest for later."""
@@ -282,8 +279,7 @@ class Loop:
         if row.phase == PLANNED and await self._execute(row, forced=forced):
             await self._commit(row)
         row = await self._row(tick)
-        commands = await ticks.commands(self._ctx.db, tick)
-        return {"tick": tick, "phase": row.phase, "error": row.error, "commands": len(commands)}
+        return self._end(tick, row.phase, row.error, commands=len(await ticks.commands(self._ctx.db, tick)))
 
     async def _row(self, tick: int) -> TickRow:
         row = await ticks.find(self._ctx.db, tick)
@@ -297,7 +293,7 @@ class Loop:
         record = json.loads(row.reflex or "{}")
         cause = Cause(
             llm_id=row.llm_id or "",
-            taint=frozenset(Taint(author, trust) for author, trust in json.loads(row.taint)),
+            taint=trail.read_taints(row.taint),
             cites=tuple(cites.values()),
             skip={int(ordinal): tick for ordinal, tick in record.get("skip", {}).items()},
             needs={int(ordinal): tuple(ids) for ordinal, ids in record.get("needs", {}).items()},
@@ -341,8 +337,6 @@ class Loop:
         run = await ctx.db.write(work)
         self._streak = run.streak
         self._reach(row.id, COMMITTED)
-        counted = len(await ticks.commands(ctx.db, row.id))
-        ctx.feed.publish(FeedEvent(None, ENDED, {"tick": row.id, "commands": counted, "error": row.error}))
 
     async def _end_idle(self, loop: LoopSettings) -> None:
         """It is awake: what it slept for is over."""
@@ -379,8 +373,7 @@ class Loop:
         phase = ABORTED if spent else FAILED
         self._reach(tick, phase)
         logger.warning("tick %s: %s", tick, error)
-        ctx.feed.publish(FeedEvent(None, ENDED, {"tick": tick, "commands": 0, "error": str(error)}))
-        return {"tick": tick, "phase": phase, "error": str(error), "commands": 0}
+        return self._end(tick, phase, str(error))
 
     async def _not_answering(self, tx: Tx, error: ModelFailed) -> None:
         """One row of process_log says so, as long as it lasts."""
@@ -432,6 +425,12 @@ class Loop:
         if (wait.state, wait.why) != (self._state.state, self._state.why):
             self._ctx.feed.publish(FeedEvent(None, STATE, {"state": wait.state, "why": wait.why}))
         self._state = wait
+
+    def _end(self, tick: int, phase: str, error: str | None, *, commands: int = 0) -> dict[str, Any]:
+        """What came of a tick, told to whoever watches unless a stop left it in the middle."""
+        if phase in (COMMITTED, FAILED, ABORTED):
+            self._ctx.feed.publish(FeedEvent(None, ENDED, {"tick": tick, "commands": commands, "error": error}))
+        return {"tick": tick, "phase": phase, "error": error, "commands": commands}
 
     def _reach(self, tick: int, phase: str) -> None:
         """A phase is on disk."""

@@ -16,7 +16,7 @@ from hmp_node.actions.cycle import Loop, NoteFilter, taint_of
 from hmp_node.agent.context import Materials, Record
 from hmp_node.agent.run_state import RunState
 from hmp_node.agent.wake import Marks
-from hmp_node.store import notes, peers, process_log, process_runs, replies, thoughts
+from hmp_node.store import notes, process_log, process_runs, replies, thoughts
 from hmp_node.store import trail as rows
 from hmp_node.store.notes import NoteRow
 from hmp_node.store.process_log import ProcessRow
@@ -116,18 +116,11 @@ async def _processes(ctx: Context, limit: int) -> tuple[Record, ...]:
     found = await process_log.open_rows(ctx.db, limit=limit)
     ids = [row.id for row in found]
     taints, hashes = await rows.tainted(ctx.db, PROCESS, ids), await rows.hashes(ctx.db, PROCESS, ids)
-    ran = await process_runs.among(ctx.db, ids)
-    cleared = await rows.cleared(ctx.db, PROCESS, [row.id for row in found if row.id in ran])
-    return tuple(
-        _process(row, hashes.get(row.id), taints.get(row.id, _NONE), ran=row.id in ran and row.id not in cleared)
-        for row in found
-    )
+    return tuple(_process(row, hashes.get(row.id), taints.get(row.id, _NONE)) for row in found)
 
 
-def _process(row: ProcessRow, digest: str | None, taint: frozenset[Taint], *, ran: bool) -> Record:
-    """What a process wrote is nobody's word here: its output is data."""
-    if ran and _has_output(row.value):
-        taint |= {Taint(f"process:{row.id}", trail.DATA)}
+def _process(row: ProcessRow, digest: str | None, taint: frozenset[Taint]) -> Record:
+    """Its output, if it wrote any, was tainted when it was put into the row."""
     return Record(
         kind=PROCESS,
         id=row.id,
@@ -140,15 +133,6 @@ def _process(row: ProcessRow, digest: str | None, taint: frozenset[Taint], *, ra
         hash=digest,
         taint=taint,
     )
-
-
-def _has_output(value: str | None) -> bool:
-    """Whether the row of a process shows anything that it wrote; what cannot be read might."""
-    try:
-        told = json.loads(value or "{}")
-    except ValueError:
-        return True
-    return not isinstance(told, dict) or bool(told.get("tail"))
 
 
 async def _records(ctx: Context, limit: int) -> tuple[Record, ...]:
@@ -179,12 +163,9 @@ async def _records(ctx: Context, limit: int) -> tuple[Record, ...]:
 
 
 async def _hashes(ctx: Context, refs: Iterable[rows.RowRef]) -> dict[rows.RowRef, str]:
-    by_kind: dict[str, list[int]] = {}
-    for kind, row_id in refs:
-        by_kind.setdefault(kind, []).append(row_id)
     return {
         (kind, row_id): digest
-        for kind, ids in by_kind.items()
+        for kind, ids in rows.by_kind(refs).items()
         for row_id, digest in (await rows.hashes(ctx.db, kind, ids)).items()
     }
 
@@ -270,7 +251,7 @@ async def note_taints(ctx: Context, found: Sequence[NoteRow]) -> dict[int, froze
     for row in found:
         found_taints = set(own.get(row.id, _NONE))
         if _is_foreign(ctx, row) and row.id not in cleared and row.author is not None:
-            by = trail.of_author(row.author, (await peers.bearing(ctx.db, row.author)).tags.split(","))
+            by = await trail.of_peer(ctx.db, row.author)
             found_taints |= {by} if by is not None else set()
         if found_taints:
             taints[row.id] = frozenset(found_taints)

@@ -61,7 +61,25 @@ class Write(NamedTuple):
     undone: bool
 
 
+def by_kind(refs: Iterable[RowRef]) -> dict[str, list[int]]:
+    """Ids of rows by their kind."""
+    found: dict[str, list[int]] = {}
+    for kind, row_id in refs:
+        found.setdefault(kind, []).append(row_id)
+    return found
+
+
 # --- taint ----------------------------------------------------------------------------------------------
+
+
+def write_taints(taints: Iterable[Taint]) -> str:
+    """Taints as a column of `agent_log` or `approvals` holds them: JSON [[author, trust]]."""
+    return json.dumps(sorted(taints), ensure_ascii=False)
+
+
+def read_taints(text: str) -> frozenset[Taint]:
+    """What `write_taints` wrote."""
+    return frozenset(Taint(author, trust) for author, trust in json.loads(text))
 
 
 async def taint(tx: Tx, kind: str, row_id: int, taints: Iterable[Taint]) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from hmp_node.actions.actors import Llm, Mcp
 from hmp_node.actions.mind_settings import MindSettings
-from hmp_node.agent.commands import Cause, Commands, waiting_to_run
+from hmp_node.agent.commands import Cause, Commands
 from hmp_node.errors import HmpError
-from hmp_node.store import ticks, trail
+from hmp_node.store import approvals, ticks, trail
 from hmp_node.store.database import Tx
 from hmp_node.store.ticks import CommandRow
 from hmp_node.store.trail import Taint
@@ -52,7 +52,7 @@ async def tainted(side: Side, tick: int, *commands: tuple[str, dict[str, Any]]) 
 async def run_approved(side: Side) -> list[str]:
     """As state 1 does."""
     commands = Commands(side.actions)
-    return [await commands.run_approved(one) for one in await waiting_to_run(side.context)]
+    return [await commands.run_approved(one) for one in await approvals.to_run(side.db)]
 
 
 async def refused(side: Side, name: str, /, **args: Any) -> str:
