@@ -289,6 +289,13 @@ class Terminal:
         before, self._text = self._text[: found.end()], self._text[found.end() :]
         return before
 
+    def interrupt(self) -> None:
+        """As Ctrl-C once the prompt waits for a key: CPython's readline sees an earlier signal at the next key only."""
+        deadline = time.monotonic() + WAIT_S
+        while "S" not in subprocess.check_output(["ps", "-o", "state=", "-p", str(self.process.pid)], text=True):
+            assert time.monotonic() < deadline
+        self.process.send_signal(signal.SIGINT)
+
     def end(self) -> int:
         """The rest of what it prints is dropped; its exit code."""
         deadline = time.monotonic() + WAIT_S
@@ -344,7 +351,7 @@ def test_at_a_terminal_tab_completes_names_and_arguments(terminal: Terminal, nod
 def test_at_a_terminal_interrupts_end_a_line_and_not_the_prompt(terminal: Terminal, node: Scripted) -> None:
     terminal.type("note.add text=nev")
     terminal.until("nev")
-    terminal.process.send_signal(signal.SIGINT)
+    terminal.interrupt()
     assert "interrupted" in terminal.until("hmp> ")
     node.answers["note.add"] = note(1)
     terminal.type("note.add text=x\n")
