@@ -73,6 +73,16 @@ CREATE TABLE wiki_links (
 CREATE INDEX wiki_links_open ON wiki_links (title_key) WHERE target_id IS NULL;
 CREATE INDEX wiki_links_target ON wiki_links (target_id) WHERE target_id IS NOT NULL;
 
+-- Where a memory stands in a conversation: its metadata says so ({"session": text, "order": number}). Its neighbours
+-- help to find it.
+CREATE TABLE memory_turns (
+    memory_id  INTEGER PRIMARY KEY REFERENCES memories (id) ON DELETE CASCADE,
+    project_id INTEGER,
+    session    TEXT NOT NULL,
+    turn       INTEGER NOT NULL
+);
+CREATE INDEX memory_turns_session ON memory_turns (session, turn);
+
 -- ---------------------------------------------------------------- the index of the search
 
 -- Rows whose words changed since they were indexed, oldest first; one row may stand here more than once. Triggers
@@ -115,6 +125,32 @@ END;
 CREATE TRIGGER memory_state_pending AFTER UPDATE OF status ON memory_state
 BEGIN
     INSERT INTO search_pending (kind, row_id) VALUES ('memory', NEW.memory_id);
+END;
+-- A turn is indexed with the words before and after it, so its neighbours are indexed anew.
+CREATE TRIGGER memory_turns_insert AFTER INSERT ON memories
+WHEN json_type(NEW.metadata, '$.session') = 'text' AND json_type(NEW.metadata, '$.order') = 'integer'
+BEGIN
+    INSERT INTO memory_turns (memory_id, project_id, session, turn)
+    VALUES (NEW.id, NEW.project_id, json_extract(NEW.metadata, '$.session'), json_extract(NEW.metadata, '$.order'));
+END;
+CREATE TRIGGER memory_turns_update AFTER UPDATE OF project_id, content, metadata ON memories
+BEGIN
+    DELETE FROM memory_turns WHERE memory_id = NEW.id;
+    INSERT INTO memory_turns (memory_id, project_id, session, turn)
+    SELECT NEW.id, NEW.project_id, json_extract(NEW.metadata, '$.session'), json_extract(NEW.metadata, '$.order')
+    WHERE json_type(NEW.metadata, '$.session') = 'text' AND json_type(NEW.metadata, '$.order') = 'integer';
+END;
+CREATE TRIGGER memory_turns_neighbours AFTER INSERT ON memory_turns
+BEGIN
+    INSERT INTO search_pending (kind, row_id)
+    SELECT 'memory', t.memory_id FROM memory_turns t WHERE t.session = NEW.session
+        AND t.turn IN (NEW.turn - 1, NEW.turn + 1) AND t.project_id IS NEW.project_id;
+END;
+CREATE TRIGGER memory_turns_parted AFTER DELETE ON memory_turns
+BEGIN
+    INSERT INTO search_pending (kind, row_id)
+    SELECT 'memory', t.memory_id FROM memory_turns t WHERE t.session = OLD.session
+        AND t.turn IN (OLD.turn - 1, OLD.turn + 1) AND t.project_id IS OLD.project_id;
 END;
 CREATE TRIGGER notes_pending_insert AFTER INSERT ON notes
 BEGIN
@@ -192,3 +228,7 @@ INSERT INTO search_pending (kind, row_id) SELECT 'diary', id FROM diary_entries;
 INSERT INTO search_pending (kind, row_id) SELECT 'concept', id FROM concepts;
 INSERT INTO search_pending (kind, row_id) SELECT 'thought', id FROM llm_memory;
 INSERT INTO search_pending (kind, row_id) SELECT 'log', id FROM log_messages WHERE role NOT IN ('prompt', 'receipt');
+
+-- The words of the documents, analysed (docs/reference/search.md); rowid is search_docs.id.
+CREATE VIRTUAL TABLE search_text USING fts5 (title, words, lemmas, near, date, tokenize = "unicode61 remove_diacritics 0");
+CREATE VIRTUAL TABLE search_log_text USING fts5 (title, words, lemmas, near, date, tokenize = "unicode61 remove_diacritics 0");
