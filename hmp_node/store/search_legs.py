@@ -8,9 +8,8 @@ from typing import Any
 
 from hmp_node.store.database import Reader
 from hmp_node.store.documents import ACTIVE
-from hmp_node.store.search_index import LOG_TEXT, TEXT
+from hmp_node.store.search_index import COLUMNS, LOG_TEXT, TEXT
 from hmp_node.store.sql import in_list
-from hmp_node.store.trail import RowRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,19 +96,21 @@ class Narrow:
         return " AND ".join(where), params
 
 
-async def lexical(
-    reader: Reader, match: str, weights: Sequence[float], narrow: Narrow, *, log: bool, limit: int
-) -> list[tuple[int, float]]:
-    """(document, BM25) of what matches, the best first, the smaller id first of equals. ``log``: in the log's words."""
+async def candidates(
+    reader: Reader, match: str, narrow: Narrow, *, weights: Sequence[float], log: bool, newest: bool, limit: int
+) -> list[tuple[int, list[str]]]:
+    """(document, its indexed words by column) of what BM25 with these ``weights`` ranks best; ``newest``: of the
+    newest instead. ``log``: in the log's words."""
     where, params = narrow.where()
     table = LOG_TEXT if log else TEXT
-    ranked = f"bm25({table}, {', '.join(str(float(weight)) for weight in weights)})"
+    rank = "d.id DESC" if newest else f"bm25({table}, {', '.join(map(str, weights))}), d.id"
     rows = await reader.fetch_all(
-        f"SELECT d.id, -{ranked} FROM {table} JOIN search_docs d ON d.id = {table}.rowid"
-        f" WHERE {table} MATCH :match AND {where} ORDER BY 2 DESC, 1 LIMIT :limit",
+        f"SELECT f.rowid, {', '.join(f'f.{name}' for name in COLUMNS)} FROM {table} f JOIN ("
+        f"SELECT d.id FROM {table} JOIN search_docs d ON d.id = {table}.rowid"
+        f" WHERE {table} MATCH :match AND {where} ORDER BY {rank} LIMIT :limit) best ON best.id = f.rowid",
         {**params, "match": match, "limit": limit},
     )
-    return [(doc_id, float(score)) for doc_id, score in rows]
+    return [(doc_id, list(columns)) for doc_id, *columns in rows]
 
 
 async def passing(reader: Reader, doc_ids: Sequence[int], narrow: Narrow) -> set[int]:
@@ -140,7 +141,7 @@ async def count(reader: Reader, narrow: Narrow, *, limit: int) -> int:
     return 0 if row is None else int(row[0])
 
 
-async def rows_holding(reader: Reader, terms: Sequence[str], *, log: bool) -> dict[str, int]:
+async def frequencies(reader: Reader, terms: Sequence[str], *, log: bool) -> dict[str, int]:
     """How many documents hold each of these indexed terms; those that none holds are left out."""
     listed, params = in_list(list(terms))
     table = "search_log_vocab" if log else "search_vocab"
@@ -150,8 +151,7 @@ async def rows_holding(reader: Reader, terms: Sequence[str], *, log: bool) -> di
     }
 
 
-async def refs_of(reader: Reader, doc_ids: Sequence[int]) -> dict[int, RowRef]:
-    """The rows of these documents; documents that are gone are left out."""
-    listed, params = in_list(list(doc_ids))
-    rows = await reader.fetch_all(f"SELECT id, kind, row_id FROM search_docs WHERE id IN {listed}", params)
-    return {doc_id: (kind, row_id) for doc_id, kind, row_id in rows}
+async def size(reader: Reader, *, log: bool) -> int:
+    """About how many documents there are."""
+    row = await reader.fetch_one(f"SELECT COALESCE(MAX(rowid), 0) FROM {LOG_TEXT if log else TEXT}")
+    return 0 if row is None else int(row[0])

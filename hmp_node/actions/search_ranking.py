@@ -1,0 +1,122 @@
+"""One search: candidates by words and by meaning, and both in one order (docs/reference/search.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hmp_node.actions.context import Context
+from hmp_node.actions.outside import Nearest
+from hmp_node.search.fusion import Background, Hit, fuse
+from hmp_node.search.query import Query
+from hmp_node.search.query import narrow as narrow_words
+from hmp_node.search.scoring import WEIGHTS, Match, Scorer
+from hmp_node.store import search_legs
+from hmp_node.store.search_legs import Narrow
+from hmp_node.store.trail import LOG
+
+FRESH_S = 0.5  # how long a search waits for what was written just before it
+AMONG = 200_000  # documents that a filter may leave for their vectors to be compared one by one
+_WEIGHTS = tuple(WEIGHTS.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """A question, which documents may answer it, and how many hits are wanted."""
+
+    text: str
+    narrow: Narrow
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """``hits`` in their order; what each leg said of them; ``share``: of the vectors; ``asked``: there was a word in
+    the question. ``matched`` documents were found, ``below`` of them under the threshold."""
+
+    hits: Sequence[Hit[int]] = ()
+    matches: Mapping[int, Match] = field(default_factory=dict)
+    cosines: Mapping[int, float] = field(default_factory=dict)
+    share: float = 0.0
+    model: str = ""
+    language: str = ""
+    matched: int = 0
+    below: int = 0
+    asked: bool = False
+    degraded: Sequence[str] = ()
+    me: str = ""
+
+
+async def search(ctx: Context, sought: Sought) -> Found:
+    """Both legs, fused. What is out of order leaves its leg out, and is said."""
+    settings = ctx.search_settings
+    await ctx.index.settled(FRESH_S)
+    query = await ctx.index.query(sought.text)
+    if query.empty:
+        return Found(language=query.language)
+    most = max(settings.candidates, sought.depth)
+    matches, degraded = await _by_words(ctx, query, sought.narrow, most)
+    near = await _by_meaning(ctx, sought, list(matches), most)
+    share = settings.vector_share * near.qualities.get(query.language, 0.0) if near.hits else 0.0
+    cosines = {**dict(near.also), **dict(near.hits)} if share > 0 else {}
+    ranked = fuse(
+        {doc_id: match.score for doc_id, match in matches.items()},
+        cosines,
+        share=share,
+        background=Background(near.mean, near.deviation),
+    )
+    hits = [hit for hit in ranked if hit.score >= settings.minimum_score]
+    return Found(
+        hits=hits,
+        matches=matches,
+        cosines=cosines,
+        share=share,
+        model=near.model,
+        language=query.language,
+        matched=len(ranked),
+        below=len(ranked) - len(hits),
+        asked=True,
+        me=ctx.me.did,
+        degraded=[*degraded, *([near.degraded] if near.degraded else [])],
+    )
+
+
+async def _by_words(
+    ctx: Context, query: Query, narrow: Narrow, most: int
+) -> tuple[dict[int, Match], list[str]]:
+    """How well the best documents match the words; what was left out of the search."""
+    found: dict[int, Match] = {}
+    degraded = []
+    for log in (False, True):
+        kinds = [kind for kind in narrow.kinds if (kind == LOG) is log]
+        if not kinds:
+            continue
+        frequencies = await search_legs.frequencies(ctx.db, query.tokens(), log=log)
+        look = narrow_words(query, frequencies, ctx.search_settings)
+        rows = await search_legs.candidates(ctx.db, look.match, narrow, weights=_WEIGHTS, log=log, newest=look.newest, limit=most)
+        scorer = Scorer(query, frequencies, await search_legs.size(ctx.db, log=log))
+        found |= {doc_id: scorer.match(columns) for doc_id, columns in rows}
+        if look.newest:
+            degraded.append("every word stands in too many documents to rank them all: the newest were ranked")
+        elif look.skipped:
+            degraded.append(f"too common to be looked up, only weighed: {', '.join(look.skipped)}")
+    if query.cut:
+        degraded.append(f"only the first words of the question were used (search.query_terms {len(query.terms)})")
+    return found, degraded
+
+
+async def _by_meaning(ctx: Context, sought: Sought, matched: Sequence[int], most: int) -> Nearest:
+    """The nearest documents that pass the filters: `most`, if so many pass and have a vector."""
+    narrow = sought.narrow
+    if not any(kind != LOG for kind in narrow.kinds):
+        return Nearest((), "", {}, "the log is searched by its words alone")
+    among = None
+    if not narrow.broad:
+        among = await search_legs.among(ctx.db, narrow, limit=AMONG)
+    near = await ctx.index.nearest(sought.text, limit=most, among=among, also=matched)
+    if among is None and near.hits:
+        passing = await search_legs.passing(ctx.db, [doc_id for doc_id, _ in near.hits], narrow)
+        if len(passing) < len(near.hits):
+            among = await search_legs.among(ctx.db, narrow, limit=AMONG)
+            near = await ctx.index.nearest(sought.text, limit=most, among=among, also=matched)
+    return near
