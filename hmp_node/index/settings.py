@@ -1,15 +1,17 @@
-"""Section ``search`` of node.yaml."""
+"""Section ``search`` of node.yaml: what the index needs to know, beside the limits and weights of a search."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from hmp_node.search.settings import SearchSettings
 
 NONE = "none"
 _SCHEMES = ("http://", "https://")
 
 
 @dataclass(frozen=True, slots=True)
-class SearchSettings:
+class IndexSettings(SearchSettings):
     """How rows are indexed, and what makes vectors of them.
 
     ``embedder``: empty for the local package if one is installed, ``none``, a local package's name, or the address of

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 if TYPE_CHECKING:
     from hmp_node.index.local_models import Model
     from hmp_node.index.matrix import Matrix
@@ -29,6 +31,8 @@ class Tasks:
         self._loading = threading.Lock()
         self._matrix: Matrix | None = None  # of the foreground alone
         self._by_name: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
+            "analyse": self._analyse,
+            "query": self._query,
             "embed": self._embed,
             "take": self._take,
             "nearest": self._nearest,
@@ -37,6 +41,22 @@ class Tasks:
     def do(self, operation: str, argument: Mapping[str, Any]) -> Any:
         """The answer. Raises `Refused`; anything else is a fault."""
         return self._by_name[operation](argument)
+
+    def _analyse(self, argument: Mapping[str, Any]) -> list[Any]:
+        """{documents}, each as `Document` has it -> `Fields` of each."""
+        from hmp_node.index.lemmas import lemmas
+        from hmp_node.search.document import Document, fields
+
+        return [msgspec.to_builtins(fields(Document(*one), lemmas)) for one in argument["documents"]]
+
+    def _query(self, argument: Mapping[str, Any]) -> Any:
+        """{text, terms, words} -> `Query`."""
+        from hmp_node.index.lemmas import lemmas
+        from hmp_node.search.query import read_query
+        from hmp_node.search.settings import SearchSettings
+
+        settings = SearchSettings(query_terms=argument["terms"], query_words=argument["words"])
+        return msgspec.to_builtins(read_query(argument["text"], lemmas, settings))
 
     def _embed(self, argument: Mapping[str, Any]) -> list[bytes]:
         """{package, texts} -> packed vectors."""

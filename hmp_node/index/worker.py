@@ -66,7 +66,7 @@ class _Live:
 
 
 class Worker:
-    """Asks the worker process; see `ask`. ``idle_s`` and ``nice`` as in `SearchSettings`. Call `close` at the end."""
+    """Asks the worker process; see `ask`. ``idle_s`` and ``nice`` as in `IndexSettings`. Call `close` at the end."""
 
     def __init__(self, *, idle_s: float, nice: int, module: str = CHILD) -> None:
         self._idle_s, self._nice, self._module = idle_s, nice, module
@@ -137,7 +137,7 @@ class Worker:
         try:
             message = frames.packed({"id": number, "lane": lane, "do": operation, "with": argument})
         except frames.TooLarge as error:
-            raise Failed(Failure.INTERNAL, f"the search worker cannot be asked ({operation}): {error}") from None
+            raise WorkerRefused("too_large", f"the search worker cannot be asked ({operation}): {error}") from None
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         live.waiting[number] = answer
         try:

