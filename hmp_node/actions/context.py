@@ -163,7 +163,8 @@ class Context:
     ``card`` its contact card. ``home`` is where `log.head` and exports live. ``search`` and ``look_up`` ask every
     finder at once and end when all had their say; ``fetch`` gets a seed list from an https URL; ``is_near`` says
     whether an IP is in a network that one of our interfaces is in. ``machine`` runs processes, ``mind`` is the loop,
-    ``index`` searches, ``command`` the model's command that asks, if it is one. ``secrets``: texts that are struck from whatever is stored.
+    ``index`` searches, ``command`` is the model's command that asks, if it is one. ``secrets``: texts that are struck
+    from whatever is stored.
     """
 
     db: Database

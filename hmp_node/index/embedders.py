@@ -55,10 +55,11 @@ class Remote:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """There is none; ``why``, and what would help."""
+    """There is none; ``why``, what would help, and whether one was asked for."""
 
     why: str
     remedy: str = ""
+    asked_for: bool = False
 
 
 Embedder: TypeAlias = Local | Remote
@@ -72,7 +73,7 @@ def choose(settings: IndexSettings) -> Embedder | Missing:
     lacking = [package for package in _NEEDED if not _version(package)]
     if settings.is_endpoint:
         if lacking:
-            return Missing(f"{' and '.join(lacking)} is not installed, which compares vectors", INSTALL)
+            return Missing(f"{' and '.join(lacking)} is not installed, which compares vectors", INSTALL, asked_for=True)
         return Remote(wanted.rstrip("/"), settings.model, settings.key_env, settings.key_file)
     if wanted and wanted not in LOCAL:
         raise Rejected(
@@ -84,7 +85,7 @@ def choose(settings: IndexSettings) -> Embedder | Missing:
     for package in packages:
         if (version := _version(package)) and not lacking:
             return Local(package, version)
-    return Missing(f"no embedder is installed ({' or '.join(packages)})", INSTALL)
+    return Missing(f"no embedder is installed ({' or '.join(packages)})", INSTALL, asked_for=bool(wanted))
 
 
 def named(name: str, *, key_env: str, key_file: str) -> Embedder | Missing:

@@ -15,11 +15,12 @@ from typing import TypeVar
 from hmp_node.index.embedders import Embedder, Local, Missing, Remote
 from hmp_node.index.embedding import Embedding, Refused
 from hmp_node.index.lexical import LONGEST_PAUSE_S, document, text_hash
+from hmp_node.index.self_test import self_test
 from hmp_node.index.settings import IndexSettings
 from hmp_node.search.document import embedded_text
 from hmp_node.store import documents, vectors
 from hmp_node.store.database import Database, Tx
-from hmp_node.store.vectors import ACTIVE, FILLING, Counts, Made, ModelRow, Wanting
+from hmp_node.store.vectors import ACTIVE, FILLING, RETIRED, Counts, Made, ModelRow, Wanting
 
 LOOKED_AT = 5_000  # documents in one transaction, some ten milliseconds
 SWEPT = 2_000
@@ -88,9 +89,9 @@ class Filling:
         await self.look()
 
     async def some(self) -> bool:
-        """Do one step, if there is one: begin a model, look at documents, embed some, let it answer, sweep."""
+        """Do one step, if there is one: sweep, begin a model, look at documents, embed some, let it answer."""
         await self.look()
-        if any(model.state == vectors.RETIRED for model in self.models):
+        if any(model.state == RETIRED for model in self.models):
             await self._rest(self._db.write(lambda tx: vectors.sweep(tx, limit=SWEPT)))
             return True
         if isinstance(self.embedder, Missing):
@@ -99,25 +100,30 @@ class Filling:
         if own is None or not own.qualities or any(m.state == FILLING and m.id != own.id for m in self.models):
             await self._begin(self.embedder, own)
             return True
+        return await self._fill(self.embedder, own)
+
+    async def _fill(self, embedder: Embedder, own: ModelRow) -> bool:
         if not self._all_looked_at:
             looked_at = await self._rest(self._db.write(lambda tx: vectors.mark(tx, own.id, limit=LOOKED_AT)))
             self._all_looked_at = looked_at < LOOKED_AT
             return True
-        limit = LOCAL_TEXTS if isinstance(self.embedder, Local) else self._settings.texts
+        limit = LOCAL_TEXTS if isinstance(embedder, Local) else self._settings.texts
         found = await vectors.wanting(self._db, limit=limit)
         if found:
-            await self._embed(self.embedder, own, found)
-            return True
-        if own.state == FILLING:
+            await self._embed(embedder, own, found)
+        elif own.state == FILLING:
             await self._db.write(lambda tx: vectors.activate(tx, own.id))
             self._counted = float("-inf")
             logger.info("the vectors of %s answer from now on", own.name)
-            return True
-        await self._count(own)
-        return False
+        else:
+            await self._count(own)
+            return False
+        return True
 
     async def _begin(self, embedder: Embedder, own: ModelRow | None) -> None:
-        dimension, qualities = await self._self_test(embedder) if own is None or not own.qualities else (0, {})
+        dimension, qualities = (
+            await self_test(self._embedding, embedder) if own is None or not own.qualities else (0, {})
+        )
         key_env, key_file = (embedder.key_env, embedder.key_file) if isinstance(embedder, Remote) else ("", "")
 
         async def work(tx: Tx) -> None:

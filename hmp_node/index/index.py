@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ from hmp_node.store.database import Database, Facts
 from hmp_node.store.vectors import FILLING, ModelRow
 
 COUNTED_S = 2.0
+SENT = 50_000  # ids of a filter that are sent to the worker, as long as there is another way
+WIDER = 4
 LOOK_S = 60.0  # between two looks at a store in which nothing happens
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0
 
@@ -119,18 +121,32 @@ class Index:
     ) -> tuple[tuple[int, float], ...]:
         began = time.monotonic()
         question = await self._embedding.question(embedder, text, deadline_s=self._settings.query_s)
-        argument = {
-            "store": str(self._store),
-            "model": model.id,
-            "dimension": model.dimension,
-            "limit": limit,
-            "among": None if among is None else array.array("q", among).tobytes(),
-            "exact_rows": self._settings.exact_rows,
-            **question,
-        }
-        left = max(1.0, self._settings.query_s - (time.monotonic() - began))
-        found = await self._worker.ask("nearest", argument, lane=FOREGROUND, timeout_s=left)
-        return tuple(zip(found["docs"], found["cosines"], strict=True))
+
+        async def ask(most: int, ids: Collection[int] | None) -> list[tuple[int, float]]:
+            argument = {
+                "store": str(self._store),
+                "model": model.id,
+                "dimension": model.dimension,
+                "limit": most,
+                "among": None if ids is None else array.array("q", ids).tobytes(),
+                **question,
+            }
+            left = max(1.0, self._settings.query_s - (time.monotonic() - began))
+            found = await self._worker.ask("nearest", argument, lane=FOREGROUND, timeout_s=left)
+            return list(zip(found["docs"], found["cosines"], strict=True))
+
+        if among is None or len(among) <= SENT:
+            return tuple(await ask(limit, among))
+        # So many are rather left out here than sent there: most of the nearest are among them.
+        wanted = among if isinstance(among, Set) else frozenset(among)
+        most = WIDER * limit
+        while most <= SENT:
+            found = await ask(most, None)
+            hits = [(doc_id, cosine) for doc_id, cosine in found if doc_id in wanted]
+            if len(hits) >= limit or len(found) < most:
+                return tuple(hits[:limit])
+            most *= WIDER
+        return tuple(await ask(limit, among))
 
     def status(self) -> dict[str, Any]:
         """``pending`` rows without index, ``indexed`` since the start, the ``embedder``, ``vectors`` made, waiting
@@ -141,7 +157,9 @@ class Index:
             "pending": self._pending,
             "indexed": self._lexical.indexed,
             "embedder": "" if isinstance(configured, Missing) else configured.name,
-            "missing": {"why": configured.why, "remedy": configured.remedy} if isinstance(configured, Missing) else None,
+            "missing": {"why": configured.why, "remedy": configured.remedy}
+            if isinstance(configured, Missing)
+            else None,
             "model": "" if active is None else active.name,
             "filling": own.name if own is not None and own.state == FILLING else "",
             "vectors": counts._asdict(),
@@ -157,7 +175,7 @@ class Index:
         self.kick()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s), self._moved:
-                while newest and self._lexical.done_to < newest and await search_index.newest_pending(self._db):
+                while newest and await search_index.still_waits(self._db, newest):  # the oldest go first
                     await self._moved.wait()
                 return True
         return False
@@ -179,12 +197,20 @@ class Index:
         while True:
             self._wake.clear()
             # Words come before vectors, and an embedder that fails keeps no row from being indexed.
-            if await self._tried("words", self._lexical.some):
+            if await self._tried("words", self._words):
                 async with self._moved:
                     self._moved.notify_all()
-                continue
-            if not await self._tried("vectors", self._filling.some):
+            elif not await self._tried("vectors", self._filling.some):
                 await self._sleep(self._pause or LOOK_S)
+
+    async def _words(self) -> int:
+        done = await self._lexical.some()
+        if not done:
+            self._pending = 0
+        elif time.monotonic() - self._counted > COUNTED_S:
+            self._pending = await search_index.count_pending(self._db)
+            self._counted = time.monotonic()
+        return done
 
     async def _open(self) -> int:
         await self._filling.open(alone=lambda: self._worker.status()["state"] == "off")
@@ -195,7 +221,6 @@ class Index:
         """Do a step; what fails is said, and tried again after a pause."""
         try:
             done = await step()
-            await self._count()
         except HmpError as error:
             if error.message != self._errors[what]:
                 logger.warning("indexing (%s) waits: %s", what, error.message)
@@ -208,9 +233,9 @@ class Index:
 
     async def _sleep(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), seconds)
+            async with asyncio.timeout(seconds):  # wait_for may swallow being cancelled
+                await self._wake.wait()
 
-    async def _count(self) -> None:
-        if time.monotonic() - self._counted > COUNTED_S or not self._pending:
-            self._pending = await search_index.count_pending(self._db)
-            self._counted = time.monotonic()
+
+def _told(missing: Missing) -> dict[str, Any]:
+    return {"why": missing.why, "remedy": missing.remedy, "asked_for": missing.asked_for}

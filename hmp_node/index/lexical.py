@@ -41,7 +41,6 @@ class Lexical:
         self, db: Database, analyse: Callable[[Sequence[Document]], Awaitable[list[Fields]]], *, rows: int
     ) -> None:
         self._db, self._analyse, self._rows = db, analyse, rows
-        self.done_to = 0  # every row that waited up to this id is indexed
         self.indexed = 0
 
     async def some(self) -> int:
@@ -66,7 +65,6 @@ class Lexical:
 
         began = time.monotonic()
         await self._db.write(work)
-        self.done_to = waiting[-1][0]
         self.indexed += len(sources)
         # The writer is everybody's: what waits for it gets as long as we held it.
         await asyncio.sleep(min(time.monotonic() - began, LONGEST_PAUSE_S))

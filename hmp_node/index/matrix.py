@@ -23,7 +23,7 @@ _SPARE = 1_024
 _CACHE_KIB = 4_096
 _BUSY_S = 5.0
 _WIDER, _WIDER_BY = 4, 64  # so many more than asked are compared exactly
-_FEW = 4  # a filter that leaves less than this part of all is looked at row by row
+_FEW = 16  # a filter that leaves less than this part of all has its rows picked out: that costs as many times a scan
 _DIGITS = 6  # of a cosine: what lies beyond is rounding, and would decide the order of equals
 
 Ids = NDArray[np.int64]
@@ -45,7 +45,7 @@ class Matrix:
         self._docs: Ids = np.empty(0, dtype=np.int64)
         self._vectors: Ids = np.empty(0, dtype=np.int64)  # their ids: rows come in the order of these
         self._dead: list[int] = []
-        self._by_doc: tuple[Ids, Ids] | None = None  # (documents in order, where each is)
+        self._place_of: NDArray[np.int32] | None = None  # by document: they are numbered without great gaps
         self._last, self._last_gone = 0, -1
 
     def __len__(self) -> int:
@@ -106,7 +106,7 @@ class Matrix:
         place = slice(self._used, end)
         self._rows[place], self._scales[place] = rows, scales
         self._docs[place], self._vectors[place] = doc_ids, vector_ids
-        self._used, self._by_doc = end, None
+        self._used, self._place_of = end, None
 
     def _make_room(self, capacity: int) -> None:
         for name in ("_rows", "_scales", "_docs", "_vectors"):
@@ -124,14 +124,14 @@ class Matrix:
         at = at[self._docs[at] >= 0]
         self._docs[at] = -1
         self._dead += at.tolist()
-        self._by_doc = None
+        self._place_of = None
 
     def _close_ranks(self) -> None:
         keep = np.flatnonzero(self._docs[: self._used] >= 0)
         for name in ("_rows", "_scales", "_docs", "_vectors"):
             array: NDArray[Any] = getattr(self, name)
             array[: len(keep)] = array[keep]
-        self._used, self._dead, self._by_doc = len(keep), [], None
+        self._used, self._dead, self._place_of = len(keep), [], None
 
     # --- asking ---------------------------------------------------------------------------------------------
 
@@ -152,16 +152,16 @@ class Matrix:
         return self._ranked(chosen if places is None else places[chosen], question, limit)
 
     def _places(self, among: Ids) -> Ids:
-        """Where the vectors of these documents are; some have none."""
-        if self._by_doc is None:
-            order = np.argsort(self._docs[: self._used], kind="stable")
-            self._by_doc = self._docs[order], order
-        docs, order = self._by_doc
-        wanted = np.unique(among[among >= 0])
-        at = np.searchsorted(docs, wanted)
-        at, wanted = at[at < len(docs)], wanted[at < len(docs)]
-        found: Ids = order[at[docs[at] == wanted]]
-        return found
+        """Where the vectors of these documents are, each once; some have none."""
+        docs = self._docs[: self._used]
+        if self._place_of is None:
+            self._place_of = np.full(max(0, docs.max(initial=-1)) + 1, -1, dtype=np.int32)
+            live = np.flatnonzero(docs >= 0)
+            self._place_of[docs[live]] = live
+        places = self._place_of[among[(among >= 0) & (among < len(self._place_of))]]
+        wanted = np.zeros(self._used, dtype=np.bool_)
+        wanted[places[places >= 0]] = True
+        return np.flatnonzero(wanted)
 
     @staticmethod
     def _scores(

@@ -20,8 +20,7 @@ class IndexSettings(SearchSettings):
     ``characters``: of a text that are embedded. ``connect_s``, ``answer_s``: how long an endpoint may take.
     ``retry_s``: the longest pause before a dead one is tried again. ``rows``: indexed in one transaction.
     ``idle_s``: the worker process ends after so long without work. ``nice``: how far its background work stands
-    back, 0 to 19. ``query_s``: what a search may wait for it. ``exact_rows``: vectors that are all compared; beyond,
-    a graph of neighbours is searched.
+    back, 0 to 19. ``query_s``: what a search may wait for it.
     """
 
     embedder: str = ""
@@ -37,7 +36,6 @@ class IndexSettings(SearchSettings):
     idle_s: float = 300.0
     nice: int = 5
     query_s: float = 15.0
-    exact_rows: int = 1_000_000
 
     def __post_init__(self) -> None:
         """Refuse, as `ValueError`, what could not work."""

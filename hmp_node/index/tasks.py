@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from hmp_node.index.local_models import Model
     from hmp_node.index.matrix import Matrix
 
+REMEMBERED = 64  # questions
 BAD_ANSWER, BAD_VECTOR = "bad_answer", "bad_vector"
 
 
@@ -29,7 +33,8 @@ class Tasks:
     def __init__(self) -> None:
         self._models: dict[str, Model] = {}
         self._loading = threading.Lock()
-        self._matrix: Matrix | None = None  # of the foreground alone
+        self._matrix: Matrix | None = None  # of the foreground alone, and so are the questions
+        self._questions: dict[tuple[str, str], NDArray[np.float32]] = {}
         self._by_name: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
             "analyse": self._analyse,
             "query": self._query,
@@ -89,7 +94,7 @@ class Tasks:
         dimension = argument["dimension"]
         try:
             if argument.get("body") is None:
-                question = packing.normal(self._model(argument["package"]).query(argument["text"]))[0]
+                question = self._question(argument["package"], argument["text"])
             else:
                 question = packing.of_answer(argument["body"], count=1, dimension=dimension)[0]
         except packing.Unusable as error:
@@ -99,6 +104,19 @@ class Tasks:
         among = None if argument["among"] is None else np.frombuffer(argument["among"], dtype=np.int64)
         docs, cosines = matrix.nearest(question, argument["limit"], among)
         return {"docs": docs, "cosines": cosines}
+
+    def _question(self, package: str, text: str) -> NDArray[np.float32]:
+        """The vector of a question, which may be asked again with a wider filter, or a page later."""
+        from hmp_node.index import packing
+
+        asked = package, text
+        vector = self._questions.pop(asked, None)
+        if vector is None:
+            vector = packing.normal(self._model(package).query(text))[0]
+            while len(self._questions) >= REMEMBERED:
+                del self._questions[next(iter(self._questions))]
+        self._questions[asked] = vector
+        return vector
 
     def _held(self, path: str, model_id: int, dimension: int) -> Matrix:
         from hmp_node.index.matrix import Matrix

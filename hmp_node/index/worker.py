@@ -28,8 +28,10 @@ WAITING = 64  # questions at once, in each of the two queues
 CHILD = "hmp_node.index.child"
 _SECRETS = "HMP_"  # settings of the node in the environment, pass phrases among them
 _STDERR_LINE = 4_096
+_READ_AHEAD = 262_144
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
 _LEAST_S = 0.05
+_LAST_WORDS_S = 1.0
 _CALM_S = 60.0  # a worker that lived so long may be started at once again
 
 logger = logging.getLogger(__name__)
@@ -124,6 +126,7 @@ class Worker:
 
     async def _ask(self, operation: str, argument: dict[str, Any], lane: str) -> Any:
         for last in (False, True):
+            await asyncio.sleep(max(0.0, self._not_before - time.monotonic()))
             live = await self._running()
             try:
                 return await self._once(live, operation, argument, lane)
@@ -155,7 +158,6 @@ class Worker:
             if self._closed:
                 raise Failed(Failure.STORE_CLOSED, "the search is closed")
             if self._live is None:
-                await asyncio.sleep(max(0.0, self._not_before - time.monotonic()))
                 self._live = await self._start()
             return self._live
 
@@ -167,7 +169,7 @@ class Worker:
         command = (sys.executable, "-P", "-m", self._module, str(self._nice))
         try:
             process = await asyncio.create_subprocess_exec(
-                *command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment, limit=_STDERR_LINE
+                *command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment, limit=_READ_AHEAD
             )
         except OSError as error:
             raise Failed(Failure.INTERNAL, f"the search worker did not start: {error.strerror}") from error
@@ -207,9 +209,12 @@ class Worker:
 
     async def _mourn(self, live: _Live, why: str) -> None:
         """Count a death that nobody meant, and put off the next start if they follow on one another."""
-        code = await live.process.wait()
-        live.tasks[2].cancel()
-        await asyncio.wait(live.tasks[1:], timeout=1.0)
+        await asyncio.wait(live.tasks[1:2], timeout=_LAST_WORDS_S)
+        for task in live.tasks[1:]:
+            task.cancel()
+        await asyncio.wait(live.tasks[1:])
+        await live.process.communicate()  # also takes what the pipes still hold: else its end is never told
+        code = live.process.returncode or 0
         self._deaths += 1
         self._last_death = why or (f"killed by signal {-code}" if code < 0 else f"it ended with {code}")
         calm = time.monotonic() - live.began > _CALM_S
@@ -226,14 +231,14 @@ class Worker:
                 self._ending = asyncio.create_task(self._end(live), name="search worker's end")  # it ends this one
 
     async def _end(self, live: _Live) -> None:
-        """Close its input, which it ends at; kill it if it does not."""
+        """Kill it: it has nothing to lose."""
         self._live = None
         for task in live.tasks:
             task.cancel()
         await asyncio.wait(live.tasks)
         with contextlib.suppress(ProcessLookupError):
             live.process.kill()
-        await live.process.wait()
+        await live.process.communicate()
 
 
 def _settle(answer: asyncio.Future[Any] | None, message: dict[str, Any]) -> None:

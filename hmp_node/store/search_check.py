@@ -1,23 +1,24 @@
-"""Whether rows, documents, full-text rows and vectors agree, and what is done about it (DESIGN 10, integrity)."""
+"""Whether rows, documents, full-text rows and vectors agree, and what is done about it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
-from hmp_node.store import documents, search_index, trail
-from hmp_node.store.database import Database, Reader, Tx
+from hmp_node.store import documents, search_index, trail, vectors
+from hmp_node.store.database import Database, Reader, Row, Tx, Work
 from hmp_node.store.documents import SEARCHED, Source
 from hmp_node.store.sql import in_list
 from hmp_node.store.trail import LOG, RowRef
-from hmp_node.store.vectors import ACTIVE, FILLING, TRIES, models
+from hmp_node.store.vectors import ACTIVE, FILLING, TRIES
 
 CHUNK = 500  # rows that are looked at together
 SHOWN = 10  # of each fault are named
 
 _TABLES: Mapping[str, str] = {**trail.TABLES, LOG: "log_messages"}
 _FULL_TEXT = (search_index.TEXT, search_index.LOG_TEXT)
+T = TypeVar("T")
 TextHash: TypeAlias = Callable[[Source], str]
 
 
@@ -78,7 +79,7 @@ async def _rows(db: Database, kind: str, text_hash: TextHash, found: Agreement, 
         sources = await documents.load(db, [(kind, number) for number in ids])
         found.rows[kind] += len(sources)
         listed, params = in_list([source.row_id for source in sources])
-        indexed = dict(
+        indexed: dict[int, str] = dict(
             await db.fetch_all(
                 f"SELECT row_id, text_hash FROM search_docs WHERE kind = :kind AND row_id IN {listed}",
                 {**params, "kind": kind},
@@ -135,11 +136,14 @@ async def _full_text(db: Database, found: Agreement, *, repair: bool) -> None:
         if not repair:
             continue
         await _index_anew(db, [(kind, row_id) for kind, row_id, _doc_id in rows])
+        await _drop(db, table, [doc_id for (doc_id,) in extra])
 
-        async def drop(tx: Tx, table: str = table, extra: list[tuple[int]] = extra) -> None:  # type: ignore[assignment]
-            await tx.execute_many(f"DELETE FROM {table} WHERE rowid = :id", [{"id": doc_id} for (doc_id,) in extra])
 
-        await db.write(drop)
+async def _drop(db: Database, table: str, doc_ids: Sequence[int]) -> None:
+    async def work(tx: Tx) -> None:
+        await tx.execute_many(f"DELETE FROM {table} WHERE rowid = :id", [{"id": doc_id} for doc_id in doc_ids])
+
+    await db.write(work)
 
 
 async def _vectors(db: Database, found: Agreement, *, repair: bool) -> None:
@@ -148,7 +152,7 @@ async def _vectors(db: Database, found: Agreement, *, repair: bool) -> None:
         "SELECT COUNT(*), COALESCE(SUM(tries >= :tries), 0) FROM vectors_pending", {"tries": TRIES}
     )
     found.vectors_waiting, found.given_up = (0, 0) if failed is None else (failed[0] - failed[1], failed[1])
-    for model in await models(db):
+    for model in await vectors.models(db):
         counted = await db.fetch_one("SELECT COUNT(*) FROM vectors WHERE model_id = :id", {"id": model.id})
         found.vectors[model.name] = 0 if counted is None else counted[0]
         if model.state not in (ACTIVE, FILLING):
@@ -160,9 +164,9 @@ async def _vectors(db: Database, found: Agreement, *, repair: bool) -> None:
             named,
         )
         _note(found, found.wrong_vector, [doc_id for _id, doc_id in wrong])
-        lacking: list[tuple[int]] = []
-        if model.state == ACTIVE and all(other.state != FILLING for other in await models(db)):
-            lacking = await db.fetch_all(  # type: ignore[assignment]
+        lacking: list[Row] = []
+        if model.state == ACTIVE and all(other.state != FILLING for other in await vectors.models(db)):
+            lacking = await db.fetch_all(
                 "SELECT d.id FROM search_docs d WHERE d.kind <> :log"
                 " AND NOT EXISTS (SELECT 1 FROM vectors v WHERE v.doc_id = d.id AND v.model_id = :id)"
                 " AND NOT EXISTS (SELECT 1 FROM vectors_pending p WHERE p.doc_id = d.id)",
@@ -173,7 +177,7 @@ async def _vectors(db: Database, found: Agreement, *, repair: bool) -> None:
             await db.write(_mending(wrong, lacking))
 
 
-def _mending(wrong: list[tuple[int, int]], lacking: list[tuple[int]]):  # type: ignore[no-untyped-def]
+def _mending(wrong: Sequence[Row], lacking: Sequence[Row]) -> Work[None]:
     async def work(tx: Tx) -> None:
         await tx.execute_many("DELETE FROM vectors WHERE id = :id", [{"id": number} for number, _doc in wrong])
         await tx.execute_many(
@@ -181,7 +185,7 @@ def _mending(wrong: list[tuple[int, int]], lacking: list[tuple[int]]):  # type: 
             " ON CONFLICT (doc_id) DO UPDATE SET tries = 0",
             [{"id": doc_id} for doc_id in {*(doc for _number, doc in wrong), *(doc for (doc,) in lacking)}],
         )
-        await tx.execute("UPDATE vectors_pending SET tries = 0 WHERE tries > 0")
+        await vectors.try_again(tx)
 
     return work
 
@@ -211,6 +215,6 @@ async def _next(reader: Reader, sql: str, after: int) -> list[int]:
     return [number for (number,) in await reader.fetch_all(sql, {"after": after, "limit": CHUNK})]
 
 
-def _note(found: Agreement, examples: list, faults: list) -> None:  # type: ignore[type-arg]
+def _note(found: Agreement, examples: list[T], faults: Sequence[T]) -> None:
     found.faults += len(faults)
     examples += faults[: max(0, SHOWN - len(examples))]

@@ -52,7 +52,7 @@ async def put_doc(tx: Tx, row_id: int, text: str, *, kind: str = "note", text_ha
     """Index a row as it stands."""
     source = Source(kind, row_id, "active", None, "", "user", NOW, "", text)
     name = f"{row_id:032x}" if text_hash is None else text_hash
-    return await search_index.put(tx, source, ["", text, text, "", ""], language="en", text_hash=name)
+    return await search_index.put(tx, source, [text, text, "", "", "", "", "", ""], language="en", text_hash=name)
 
 
 async def begin(database: Database, name: str = "model@1", dimension: int = 8) -> ModelRow:
