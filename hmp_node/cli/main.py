@@ -26,6 +26,7 @@ from hmp_node.cli import (
     log,
     mail,
     mailman,
+    memory,
     mind,
     notes,
     peers,
@@ -74,7 +75,7 @@ def cli(ctx: click.Context, home: str | None) -> None:
 
 for module in (
     *(lifecycle, health, mail, notes, join, find, peers, mailman, grants),
-    *(llm, think, mind, process, shell, log, actions),
+    *(memory, llm, think, mind, process, shell, log, actions),
 ):
     for command in module.VERBS:
         cli.add_command(command)
