@@ -21,6 +21,7 @@ from hmp_node.actions.context import ActionSettings, BookSettings, MailmanSettin
 from hmp_node.actions.mind_settings import LlmSettings, MindSettings, SandboxSettings
 from hmp_node.agent.reflex import ReflexSettings
 from hmp_node.errors import Reject, Rejected
+from hmp_node.index.settings import IndexSettings
 from hmp_node.logs import LoggerSettings
 from hmp_node.mesh.settings import MeshSettings
 from hmp_node.net.dht.settings import DhtSettings
@@ -97,6 +98,7 @@ class Config:
     sandbox: SandboxSettings = field(default_factory=SandboxSettings)
     reflex: ReflexSettings = field(default_factory=ReflexSettings)
     tables: TableSettings = field(default_factory=TableSettings)
+    search: IndexSettings = field(default_factory=IndexSettings)
 
     def __post_init__(self) -> None:
         """Refuse, as `ValueError`, limits that not even an announcement would fit."""

@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hmp_node import __version__, config, identity
+from hmp_node import __version__, config, identity, searching
 from hmp_node.actions import book, queries
 from hmp_node.actions.actors import Actor, System, User, from_mesh
 from hmp_node.actions.context import Context, Me, now_us
@@ -35,6 +35,7 @@ from hmp_node.errors import Failed, Failure, HmpError, Reject, Rejected
 from hmp_node.finding import Finding
 from hmp_node.home import Home
 from hmp_node.identity import Identity
+from hmp_node.index.index import Index
 from hmp_node.joining import keep_joined
 from hmp_node.logs import log_to
 from hmp_node.mesh.events import Now
@@ -103,6 +104,7 @@ class Node:
         self.miner = Miner()
         self.announcer: Announcer
         self.mind: Loop
+        self.index: Index
         self.api: server.Listening
 
     @property
@@ -139,6 +141,7 @@ class Node:
             "net": self.transport.stats() | self.driver.stats(),
             "finders": self.finding.finders.status(),
             "mining": self.miner.status(),
+            "search": self.index.status(),
         }
 
     def healthy(self) -> dict[str, Any]:
@@ -286,6 +289,8 @@ async def _serve(
     finding = node.finding
     await finding.start(node.actions, node.driver.post, node.mesh_addresses)
     stack.push_async_callback(finding.stop)
+    node.index = await searching.put_together(node.home, settings.search, node.context, stack=stack)
+    node.database.after_commit(node.index.heard)
     node.mind = await put_together(node.home, settings, node.actions, stack=stack, probe=probe)
     node.announcer = Announcer(
         node.context,
@@ -308,6 +313,7 @@ async def _serve(
         ("proving", node.announcer.prove),
         ("following", lambda: _follow(node)),
         ("thinking", node.mind.run),
+        ("indexing", node.index.run),
         ("joining", lambda: keep_joined(_as_owner(node), settings.node.join, folder=node.home.path)),
         *finding.jobs,
     ]
@@ -526,6 +532,7 @@ async def offline(path: Path) -> AsyncIterator[Actions]:
     settings = config.load(home.config)
     database = await open_sqlite(home.store, read_only=True, settings=settings.store, now_us=now_us)
     tables = AgentTables(home.tables, settings.tables)
+    stack = contextlib.AsyncExitStack()
     try:
         chain = Chain(await store_settings.get(database, CHAIN_ID_KEY) or "")
         me = Me(did, did_key(did) or b"", settings.node.name)
@@ -545,8 +552,10 @@ async def offline(path: Path) -> AsyncIterator[Actions]:
             status=lambda: {"running": False, "version": __version__, "home": str(home.path)},
             card=lambda: encode(Card(did, (), settings.node.name, settings.node.network)),
         )
+        await searching.put_together(home, settings.search, context, stack=stack)
         yield Actions(context)
     finally:
+        await stack.aclose()
         await tables.close()
         await database.close()
 

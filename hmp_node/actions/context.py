@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from hmp_node.actions.feed import Feed
 from hmp_node.actions.mind_settings import LlmSettings, MindSettings, SandboxSettings
 from hmp_node.actions.once import OnceLike
-from hmp_node.actions.outside import Machine, Mind, NoMachine, NoMind
+from hmp_node.actions.outside import Index, Machine, Mind, NoIndex, NoMachine, NoMind
 from hmp_node.actions.standing import Standings
 from hmp_node.errors import Failed, Failure
 from hmp_node.mesh.events import DialAsked, Event, PingAsked, ProbeAsked, StatusAsked
@@ -163,7 +163,8 @@ class Context:
     ``card`` its contact card. ``home`` is where `log.head` and exports live. ``search`` and ``look_up`` ask every
     finder at once and end when all had their say; ``fetch`` gets a seed list from an https URL; ``is_near`` says
     whether an IP is in a network that one of our interfaces is in. ``machine`` runs processes, ``mind`` is the loop,
-    ``command`` the model's command that asks, if it is one. ``secrets``: texts that are struck from whatever is stored.
+    ``index`` searches, ``command`` is the model's command that asks, if it is one. ``secrets``: texts that are struck
+    from whatever is stored.
     """
 
     db: Database
@@ -195,6 +196,7 @@ class Context:
     machine: Machine = field(default_factory=NoMachine)
     tables: AgentTables | None = None  # None: no node is running
     mind: Mind = field(default_factory=NoMind)
+    index: Index = field(default_factory=NoIndex)
     command: Command | None = None
     secrets: Callable[[], tuple[str, ...]] = tuple
     running: bool = True  # False: only the store is there, read while no node runs

@@ -147,6 +147,7 @@ async def _look_at_node(ctx: Context) -> list[Finding]:
         *await _seeds(ctx),
         *_jobs(ctx),
         *_sandbox(ctx),
+        *_search(ctx),
         *await _prompts(ctx),
         *(Finding(check, detail, ok, remedy) for check, detail, ok, remedy in await llm.findings(ctx)),
         Finding("outbox", f"{waiting} notes on their way"),
@@ -180,6 +181,31 @@ def _sandbox(ctx: Context) -> list[Finding]:
             ok=not problem,
             remedy="install bubblewrap 0.8 or newer, and let this user make user namespaces",
         )
+    ]
+
+
+def _search(ctx: Context) -> list[Finding]:
+    """Whether what is written is found, by its words and by its meaning."""
+    told = ctx.index.status()
+    if told.get("state") == "none":
+        return []
+    missing, counts = told["missing"], told["vectors"]
+    words = f"{told['pending']} rows wait to be indexed" if told["pending"] else "every row is indexed"
+    if missing is not None:
+        vectors = f"{missing['why']}: texts are found by their words alone, not by what they mean, nor across languages"
+        vectors += f"; {missing['remedy']} would change that" if missing["remedy"] else ""
+    else:
+        vectors = f"{told['embedder']}: {counts['made']} vectors, {counts['waiting']} still to be made"
+        vectors += f", {counts['failed']} texts it does not take" if counts["failed"] else ""
+        vectors += f" ({told['error']})" if told["error"] else ""
+    return [
+        Finding("search words", words),
+        _finding(
+            "search meaning",
+            vectors,
+            ok=(missing is None or not missing["asked_for"]) and not told["error"],
+            remedy=missing["remedy"] if missing is not None else "see search.embedder in node.yaml",
+        ),
     ]
 
 

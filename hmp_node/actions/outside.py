@@ -1,12 +1,17 @@
-"""What actions ask of the rooms above them: to run something on this machine, to ask a model, to wake the mind."""
+"""What actions ask of the rooms above them: to run something on this machine, to ask a model, to wake the
+mind, to search by meaning."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hmp_node.errors import Failed, Failure
+
+if TYPE_CHECKING:  # the stemmers behind them are loaded by whoever searches
+    from hmp_node.search.document import Document, Fields
+    from hmp_node.search.query import Query
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,3 +136,72 @@ class NoMind:
 
 def _no_mind() -> Failed:
     return Failed(Failure.NO_NODE, "only a running node thinks", remedy="start it with `hmp-node run`")
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """What lies near a text: ``hits`` (document, cosine), the nearest first; the ``model`` of the vectors; how well it
+    knows each language, 0..1 (``qualities``); why there are no vectors, or not of everything, or "" (``degraded``)."""
+
+    hits: tuple[tuple[int, float], ...]
+    model: str
+    qualities: Mapping[str, float]
+    degraded: str
+
+
+class Index(Protocol):
+    """Knows words' forms and texts' neighbours, and indexes what is written (`hmp_node.index.index`)."""
+
+    async def analyse(self, documents: Sequence[Document]) -> list[Fields]:
+        """What goes into the full-text index of each document. `Failed`."""
+        ...
+
+    async def query(self, text: str) -> Query:
+        """What a question looks for. `Failed`."""
+        ...
+
+    async def nearest(self, text: str, *, limit: int, among: Collection[int] | None = None) -> Nearest:
+        """The documents nearest to a text, of all or ``among`` these; if they cannot be had it says why."""
+        ...
+
+    def status(self) -> dict[str, Any]:
+        """How far it is; JSON."""
+        ...
+
+    async def settled(self, timeout_s: float) -> bool:
+        """Wait until all that waits now is indexed by its words; False if that takes longer."""
+        ...
+
+    def kick(self) -> None:
+        """Look now whether something waits."""
+
+
+class NoIndex:
+    """Nothing is indexed and nothing found."""
+
+    async def analyse(self, documents: Sequence[Document]) -> list[Fields]:
+        """Refuse."""
+        raise _no_index(f"index {len(documents)} rows")
+
+    async def query(self, text: str) -> Query:
+        """Refuse."""
+        raise _no_index(f"search for {text:.80}")
+
+    async def nearest(self, text: str, *, limit: int, among: Collection[int] | None = None) -> Nearest:  # noqa: ARG002 of the protocol
+        """Give none."""
+        return Nearest((), "", {}, "no node is running")
+
+    def status(self) -> dict[str, Any]:
+        """That there is none."""
+        return {"state": "none", "why": "no node is running"}
+
+    async def settled(self, timeout_s: float) -> bool:  # noqa: ARG002 of the protocol
+        """Nothing is being indexed."""
+        return False
+
+    def kick(self) -> None:
+        """There is nobody to wake."""
+
+
+def _no_index(what: str) -> Failed:
+    return Failed(Failure.NO_NODE, f"only a running node can {what}", remedy="start it with `hmp-node run`")

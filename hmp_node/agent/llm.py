@@ -17,8 +17,9 @@ from typing import Any
 
 import aiohttp
 
-from hmp_node.agent.llm_errors import ModelFailed, clean, droppable, in_stream, refusal, retry_after, said
+from hmp_node.agent.llm_errors import ModelFailed, droppable, in_stream, refusal
 from hmp_node.agent.llm_stream import Collector, Lines, TooLong, Unreadable, plain
+from hmp_node.endpoints import clean, retry_after, said
 from hmp_node.errors import Failure
 
 ERROR_BYTES = 65_536  # of a refusal's body, read at most

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import math
 import re
 from collections.abc import Collection, Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any
 
+from hmp_node.endpoints import clean, error_words
 from hmp_node.errors import Failed, Failure
 
-SHOWN = 300  # characters of a server's words that an error repeats
-MAX_RETRY_AFTER_S = 86_400.0
 # Parts of a request that an endpoint may refuse, and can do without: in words of a refusal -> key of the request.
 OPTIONAL: Mapping[str, re.Pattern[str]] = {
     "response_format": re.compile(r"response_format|json_object|json mode|structured output"),
@@ -39,7 +33,6 @@ _MAY_OVERFLOW = (400, 413, 422, 500)
 _MAY_LACK = (400, 404, 422, 500, 501)
 # A server that fails on what the model wrote also speaks of tools: only these words say that it has none.
 _LACKS = re.compile(r"support|require|unknown|unrecogni[sz]ed|not implemented|not enabled")
-SECRET_CHARS = 8  # of a key at least; a shorter one is a word that servers without keys are given
 
 
 class ModelFailed(Failed):
@@ -54,33 +47,6 @@ class ModelFailed(Failed):
         super().__init__(code, message, remedy=remedy)
         self.retry_after_s = retry_after_s
         self.llm_id = llm_id
-
-
-def said(body: bytes | str, key: str | None) -> str:
-    """A server's own words about an error, on one line, short, and without our key if it repeats it."""
-    text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
-    with contextlib.suppress(ValueError, RecursionError):
-        text = error_words(json.loads(text)) or text
-    return clean(text, key)
-
-
-def clean(text: str, key: str | None) -> str:
-    """Printable, short, and without the key."""
-    if key and len(key) >= SECRET_CHARS:
-        text = text.replace(key, "[key]")
-    shown = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-    return shown[:SHOWN]
-
-
-def error_words(value: Any) -> str:
-    """Code, type and message of the shapes that endpoints use: ``error`` an object or text, ``detail``, ``message``."""
-    if not isinstance(value, dict):
-        return ""
-    error = value.get("error", value.get("detail", value))
-    if isinstance(error, dict):
-        parts = [error.get(name) for name in ("type", "code", "message", "param")]
-        return ": ".join(str(part) for part in parts if part not in (None, ""))
-    return error if isinstance(error, str) else json.dumps(error, ensure_ascii=False)
 
 
 def droppable(status: int, words: str, present: Collection[str]) -> str | None:
@@ -142,18 +108,3 @@ def in_stream(error: Any, *, where: str, key: str | None) -> ModelFailed:
     if not status:
         status = 429 if "rate_limit" in words.lower() else 400 if is_overflow(400, words) else 500
     return refusal(status, words, where=where)
-
-
-def retry_after(text: str | None, now: datetime) -> float | None:
-    """Seconds of a Retry-After header: a number, or an HTTP date (RFC 9110 10.2.3); None for anything else."""
-    if not text:
-        return None
-    try:
-        seconds = float(text)
-    except ValueError:
-        try:
-            at = parsedate_to_datetime(text)
-        except (ValueError, TypeError, OverflowError):
-            return None
-        seconds = ((at if at.tzinfo else at.replace(tzinfo=UTC)) - now).total_seconds()
-    return min(max(seconds, 0.0), MAX_RETRY_AFTER_S) if math.isfinite(seconds) else None

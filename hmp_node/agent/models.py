@@ -12,15 +12,15 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from hmp_node.actions.mind_settings import LlmSettings
 from hmp_node.actions.outside import ModelCheck
 from hmp_node.agent.context import tokens
 from hmp_node.agent.llm import Ask, Client, Endpoint, Reply, chat_models, unheard
-from hmp_node.agent.llm_errors import SECRET_CHARS, ModelFailed
-from hmp_node.agent.llm_keys import check_key, read_key
-from hmp_node.errors import Failure
+from hmp_node.agent.llm_errors import ModelFailed
+from hmp_node.endpoints import SECRET_CHARS, find_key
+from hmp_node.errors import Failed, Failure
 from hmp_node.store import llms
 from hmp_node.store.database import Database, Tx
 from hmp_node.store.llms import LlmRow, Used
@@ -262,18 +262,17 @@ class Models:
         return endpoint
 
     def _key(self, row: LlmRow) -> str | None:
-        key: str | None = None
-        if row.key_env:
-            key = self._world.environment.get(row.key_env, "").strip()
-            if not key:
-                raise ModelFailed(
-                    Failure.KEY_MISSING,
-                    f"the environment variable {row.key_env}, which holds the key of model {row.id}, is not set",
-                    remedy="set it where the node is started, and start the node anew",
-                )
-            check_key(key, f"the environment variable {row.key_env}")
-        elif row.key_file:
-            key = read_key(self._world.home / Path(row.key_file).expanduser())
+        world = self._world
+        try:
+            key = find_key(
+                row.key_env or "",
+                row.key_file or "",
+                home=world.home,
+                whose=f"model {row.id}",
+                environment=world.environment,
+            )
+        except Failed as error:
+            raise ModelFailed(cast(Failure, error.code), error.message, remedy=error.remedy) from None
         if key is not None and len(key) >= SECRET_CHARS:
             self._keys.add(key)
         return key

@@ -13,7 +13,7 @@ from hmp_node.store.sql import in_list
 from hmp_node.store.trail import LOG, MEMORY, RowRef
 
 TEXT, LOG_TEXT = "search_text", "search_log_text"
-COLUMNS = ("title", "words", "lemmas", "near", "date")
+COLUMNS = ("words", "lemmas", "stems", "beginnings", "title", "before", "after", "date")
 
 
 def table_of(kind: str) -> str:
@@ -39,6 +39,12 @@ async def newest_pending(reader: Reader) -> int:
     """The id of the newest that waits; 0 if none does."""
     row = await reader.fetch_one("SELECT COALESCE(MAX(id), 0) FROM search_pending")
     return 0 if row is None else int(row[0])
+
+
+async def still_waits(reader: Reader, pending_id: int) -> bool:
+    """Whether this is not settled yet; nor is, then, all that came after it."""
+    found = await reader.fetch_one("SELECT 1 FROM search_pending WHERE id = :id", {"id": pending_id})
+    return found is not None
 
 
 async def settle(tx: Tx, pending_ids: Sequence[int]) -> None:

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 from hmp_node.agent import found
 from hmp_node.agent.llm import Ask, Client, Endpoint, Reply
-from hmp_node.agent.llm_errors import ModelFailed, droppable, is_overflow, retry_after
+from hmp_node.agent.llm_errors import ModelFailed, droppable, is_overflow
 from hmp_node.agent.llm_stream import MAX_CHARS, Collector, Lines, TooLong, Unreadable, plain
+from hmp_node.endpoints import retry_after
 from tests.agent import llm_server as server_of
 from tests.agent.llm_server import Answer, Cut, Events, LlmServer, Raw, Request, Say, Script, Stall, Status
 

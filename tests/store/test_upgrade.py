@@ -42,7 +42,7 @@ async def test_a_fresh_store_is_at_the_newest_schema(tmp_path: Path) -> None:
     path = tmp_path / "node.db"
     assert stored_version(path) == 0
     await (await open_sqlite(path, settings=SMALL, now_us=clock())).close()
-    assert stored_version(path) == len(steps()) == 3
+    assert stored_version(path) == len(steps()) == 4
     assert not (tmp_path / "backups").exists()
 
 

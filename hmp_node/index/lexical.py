@@ -1,0 +1,82 @@
+"""Indexing by words: rows that wait are read, analysed by the worker, and put into the full-text tables."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from hmp_node.index.worker import WorkerDied, WorkerRefused
+from hmp_node.search.document import Document, Fields, embedded_text, fields
+from hmp_node.store import documents, search_index
+from hmp_node.store.database import Database, Tx
+from hmp_node.store.documents import Source
+
+LONGEST_PAUSE_S = 0.2
+
+logger = logging.getLogger(__name__)
+
+
+def document(source: Source) -> Document:
+    """What the search reads of a row."""
+    return Document(source.title, source.text, source.before, source.after, source.date)
+
+
+def text_hash(of: Document) -> str:
+    """Names the text that an embedder is given of a document: 32 hex digits."""
+    return hashlib.sha256(embedded_text(of).encode("utf-8", "replace")).hexdigest()[:32]
+
+
+def as_it_stands(word: str, _language: str) -> str:
+    """No lemma."""
+    return word
+
+
+class Lexical:
+    """Takes rows from ``search_pending``; `some` does one batch."""
+
+    def __init__(
+        self, db: Database, analyse: Callable[[Sequence[Document]], Awaitable[list[Fields]]], *, rows: int
+    ) -> None:
+        self._db, self._analyse, self._rows = db, analyse, rows
+        self.indexed = 0
+
+    async def some(self) -> int:
+        """Index the rows that have waited longest; how many waited. What the store cannot take now is raised."""
+        waiting = await search_index.pending(self._db, limit=self._rows)
+        if not waiting:
+            return 0
+        refs = list(dict.fromkeys(ref for _number, ref in waiting))
+        sources = await documents.load(self._db, refs)
+        read = [document(source) for source in sources]
+        analysed = await self._analysed(read)
+        hashes = [text_hash(one) for one in read]
+        there = {source.ref for source in sources}
+
+        async def work(tx: Tx) -> None:
+            for source, made, of_text in zip(sources, analysed, hashes, strict=True):
+                await search_index.put(tx, source, made.columns, language=made.language, text_hash=of_text)
+            for ref in refs:
+                if ref not in there:
+                    await search_index.drop(tx, ref)
+            await search_index.settle(tx, [number for number, _ref in waiting])
+
+        began = time.monotonic()
+        await self._db.write(work)
+        self.indexed += len(sources)
+        # The writer is everybody's: what waits for it gets as long as we held it.
+        await asyncio.sleep(min(time.monotonic() - began, LONGEST_PAUSE_S))
+        return len(waiting)
+
+    async def _analysed(self, read: Sequence[Document]) -> list[Fields]:
+        """By the worker; a document that it dies over is indexed by its words as they stand."""
+        try:
+            return await self._analyse(read)
+        except (WorkerDied, WorkerRefused) as error:
+            if len(read) > 1:
+                half = len(read) // 2
+                return [*await self._analysed(read[:half]), *await self._analysed(read[half:])]
+            logger.warning("a row is indexed without lemmas: %s", error.message)
+            return [fields(one, as_it_stands) for one in read]

@@ -1,0 +1,144 @@
+"""What the worker does, by name. Imports and models are loaded by the first task that needs them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from hmp_node.index.local_models import Model
+    from hmp_node.index.matrix import Matrix
+
+REMEMBERED = 64  # questions
+BAD_ANSWER, BAD_VECTOR = "bad_answer", "bad_vector"
+
+
+class Refused(Exception):
+    """It cannot be done: ``kind`` is `BAD_ANSWER` (of an endpoint), or `BAD_VECTOR` if that is so of one vector."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Tasks:
+    """Does what it is asked, in two threads at once."""
+
+    def __init__(self) -> None:
+        self._models: dict[str, Model] = {}
+        self._loading = threading.Lock()
+        self._matrix: Matrix | None = None  # of the foreground alone, and so are the questions
+        self._questions: dict[tuple[str, str], NDArray[np.float32]] = {}
+        self._by_name: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
+            "analyse": self._analyse,
+            "query": self._query,
+            "embed": self._embed,
+            "take": self._take,
+            "nearest": self._nearest,
+        }
+
+    def do(self, operation: str, argument: Mapping[str, Any]) -> Any:
+        """The answer. Raises `Refused`; anything else is a fault."""
+        return self._by_name[operation](argument)
+
+    def _analyse(self, argument: Mapping[str, Any]) -> list[Any]:
+        """{documents}, each as `Document` has it -> `Fields` of each."""
+        from hmp_node.index.lemmas import lemmas
+        from hmp_node.search.document import Document, fields
+
+        return [msgspec.to_builtins(fields(Document(*one), lemmas)) for one in argument["documents"]]
+
+    def _query(self, argument: Mapping[str, Any]) -> Any:
+        """{text, terms, words} -> `Query`."""
+        from hmp_node.index.lemmas import lemmas
+        from hmp_node.search.query import read_query
+        from hmp_node.search.settings import SearchSettings
+
+        settings = SearchSettings(query_terms=argument["terms"], query_words=argument["words"])
+        return msgspec.to_builtins(read_query(argument["text"], lemmas, settings))
+
+    def _embed(self, argument: Mapping[str, Any]) -> list[bytes]:
+        """{package, texts} -> packed vectors."""
+        from hmp_node.index import packing
+
+        try:
+            return packing.pack(packing.normal(self._model(argument["package"]).passages(argument["texts"])))
+        except packing.Unusable as error:
+            raise _refused(error) from error
+
+    def _take(self, argument: Mapping[str, Any]) -> dict[str, Any]:
+        """{body, count, dimension} of an endpoint's answer -> {dimension, vectors}."""
+        from hmp_node.index import packing
+
+        try:
+            vectors = packing.of_answer(argument["body"], count=argument["count"], dimension=argument["dimension"])
+        except packing.Unusable as error:
+            raise _refused(error) from error
+        return {"dimension": vectors.shape[1], "vectors": packing.pack(vectors)}
+
+    def _nearest(self, argument: Mapping[str, Any]) -> dict[str, Any]:
+        """{store, model, dimension, package and text or body, limit, among} -> {docs, cosines}.
+
+        ``among``: ids as int64 in the machine's order, or None. ``body``: of an endpoint that embedded the question.
+        """
+        import numpy as np
+
+        from hmp_node.index import packing
+
+        dimension = argument["dimension"]
+        try:
+            if argument.get("body") is None:
+                question = self._question(argument["package"], argument["text"])
+            else:
+                question = packing.of_answer(argument["body"], count=1, dimension=dimension)[0]
+        except packing.Unusable as error:
+            raise _refused(error) from error
+        matrix = self._held(argument["store"], argument["model"], dimension)
+        matrix.refresh()
+        among = None if argument["among"] is None else np.frombuffer(argument["among"], dtype=np.int64)
+        docs, cosines = matrix.nearest(question, argument["limit"], among)
+        return {"docs": docs, "cosines": cosines}
+
+    def _question(self, package: str, text: str) -> NDArray[np.float32]:
+        """The vector of a question, which may be asked again with a wider filter, or a page later."""
+        from hmp_node.index import packing
+
+        asked = package, text
+        vector = self._questions.pop(asked, None)
+        if vector is None:
+            vector = packing.normal(self._model(package).query(text))[0]
+            while len(self._questions) >= REMEMBERED:
+                del self._questions[next(iter(self._questions))]
+        self._questions[asked] = vector
+        return vector
+
+    def _held(self, path: str, model_id: int, dimension: int) -> Matrix:
+        from hmp_node.index.matrix import Matrix
+
+        held = self._matrix
+        if held is None or (held.path, held.model_id, held.dimension) != (path, model_id, dimension):
+            if held is not None:
+                held.close()
+            self._matrix = None  # before the other is read: two may not fit
+            self._matrix = held = Matrix(path, model_id, dimension)
+        return held
+
+    def _model(self, package: str) -> Model:
+        from hmp_node.index.local_models import MODELS
+
+        with self._loading:
+            if package not in self._models:
+                self._models[package] = MODELS[package]()
+            return self._models[package]
+
+
+def _refused(error: Exception) -> Refused:
+    from hmp_node.index.packing import NoDirection
+
+    return Refused(BAD_VECTOR if isinstance(error, NoDirection) else BAD_ANSWER, str(error))

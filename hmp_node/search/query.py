@@ -1,0 +1,176 @@
+"""A question as typed, read into words, phrases and beginnings; any text is a legal question.
+
+Words in double quotes are a phrase that a hit must hold, ``word*`` finds every word that begins so, all else is a word
+of which the more the better. Nothing else is syntax: NEAR, ``TODO: x`` and ``2026-03-14`` are words. A word that is
+written together with others (``POL-358``, ``a.b.c``) also counts as a phrase, which a hit need not hold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from hmp_node.search.forms import Forms, Lemmas, forms
+from hmp_node.search.language import detect, spoken
+from hmp_node.search.settings import SearchSettings
+from hmp_node.search.stopwords import STOPWORDS
+from hmp_node.search.words import fold, typed
+
+LEMMA_COLUMNS = ("lemmas", "title", "before", "after", "date")
+"""Columns that hold lemmas, of the text itself and of what stands around it."""
+
+Frequencies = Mapping[tuple[str, str], int]
+"""(column, token) -> rows that hold the token in that column; 0 if absent."""
+
+_PIECE = re.compile(r'["“”]([^"“”]*)["“”]|(\w+)\*|([^\s"“”]+)|["“”]')
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A word that is looked for: as typed, and the tokens it is found by, of each column."""
+
+    typed: str
+    languages: tuple[str, ...]
+    forms: Forms
+
+    def tokens(self) -> list[tuple[str, str]]:
+        """(column, token), the telling ones first."""
+        found = [("lemmas", one) for one in self.forms.lemmas]
+        found += [("stems", one) for one in self.forms.stems]
+        if self.forms.beginning is not None:
+            found.append(("beginnings", self.forms.beginning))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a question asks for, free of any engine.
+
+    ``phrases`` have to be in a hit, word for word; ``compounds`` and ``prefixes`` add to its score. ``unsaid``:
+    function words that were left out because others tell more. ``cut``: there were more words than the settings allow.
+    """
+
+    language: str
+    terms: tuple[Term, ...]
+    phrases: tuple[tuple[str, ...], ...]
+    compounds: tuple[tuple[str, ...], ...]
+    prefixes: tuple[str, ...]
+    unsaid: tuple[str, ...]
+    cut: bool
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no word in it at all."""
+        return not (self.terms or self.prefixes)
+
+    def tokens(self) -> list[tuple[str, str]]:
+        """(column, token) whose frequencies `narrow` and scoring need."""
+        return list(dict.fromkeys(token for term in self.terms for token in term.tokens()))
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """How to find the candidates of a question.
+
+    ``match``: an FTS5 expression. ``groups``: the same free of any engine: a hit holds a token of any group (of every
+    group if ``every``). ``newest``: every word is in too many rows to rank them; take the newest ones. ``skipped``:
+    words that stand in too many rows to look there, and are only weighed in what the others found.
+    """
+
+    match: str
+    groups: tuple[tuple[tuple[str, str], ...], ...]
+    every: bool
+    newest: bool
+    skipped: tuple[str, ...]
+
+
+def read_query(text: str, lemmas: Lemmas, settings: SearchSettings | None = None) -> Query:
+    """Read a question in any language or mix of languages."""
+    settings = settings or SearchSettings()
+    phrases: list[tuple[str, ...]] = []
+    compounds: list[tuple[str, ...]] = []
+    prefixes: list[str] = []
+    said: list[str] = []
+    for phrase, prefix, word in _pieces(text):
+        found = typed(phrase or prefix or word, settings.query_words - len(said))
+        folded = tuple(fold(one) for one in found)
+        if not found:
+            continue
+        if prefix:
+            prefixes.append(folded[-1])
+            said += found[:-1]
+            continue
+        said += found
+        if phrase:
+            phrases.append(folded)
+        elif len(found) > 1:
+            compounds.append(folded)
+        if len(said) >= settings.query_words:
+            break
+    language = detect(" ".join(said))
+    kept = [one for one in said if not _is_function_word(one, language)] or said
+    terms = {fold(one): one for one in reversed(kept)}
+    chosen = list(reversed(terms.values()))[: settings.query_terms]
+    return Query(
+        language=language,
+        terms=tuple(_term(one, language, lemmas) for one in chosen),
+        phrases=tuple(dict.fromkeys(phrases))[: settings.query_terms],
+        compounds=tuple(dict.fromkeys(compounds))[: settings.query_terms],
+        prefixes=tuple(dict.fromkeys(prefixes))[: settings.query_terms],
+        unsaid=tuple(dict.fromkeys(one for one in said if fold(one) not in terms))[: settings.query_terms],
+        cut=len(terms) > settings.query_terms or len(said) >= settings.query_words,
+    )
+
+
+def narrow(query: Query, frequencies: Frequencies, settings: SearchSettings | None = None) -> Narrowed:
+    """Choose where to look, the rarest words first, until ``scan_rows`` of the index are spent."""
+    settings = settings or SearchSettings()
+    looked: list[tuple[tuple[str, str], ...]] = []
+    skipped: list[str] = []
+    left = settings.scan_rows
+    for term in sorted(query.terms, key=lambda term: _cost(term, frequencies)):
+        if _cost(term, frequencies) > left and (looked or query.prefixes):
+            skipped.append(term.typed)
+            continue
+        tokens = []
+        for token in term.tokens():
+            if frequencies.get(token, 0) <= left or token[0] == "lemmas":
+                tokens.append(token)
+                left -= frequencies.get(token, 0)
+        looked.append(tuple(tokens))
+    newest = left < 0 and not query.prefixes
+    if newest:
+        looked = [tuple(token for token in term.tokens() if token[0] == "lemmas") for term in query.terms]
+        skipped = []
+    return Narrowed(_match(query, looked, every=newest), tuple(looked), newest, newest, tuple(skipped))
+
+
+def _pieces(text: str) -> Iterator[tuple[str, str, str]]:
+    return ((found[1] or "", found[2] or "", found[3] or "") for found in _PIECE.finditer(text))
+
+
+def _term(word: str, language: str, lemmas: Lemmas) -> Term:
+    return Term(word, tuple(spoken(word, language)), forms(word, language, lemmas))
+
+
+def _is_function_word(word: str, language: str) -> bool:
+    folded = fold(word)
+    return any(folded in STOPWORDS[one] for one in spoken(word, language))
+
+
+def _cost(term: Term, frequencies: Frequencies) -> int:
+    return sum(frequencies.get(("lemmas", lemma), 0) for lemma in term.forms.lemmas)
+
+
+def _match(query: Query, groups: Sequence[Sequence[tuple[str, str]]], *, every: bool) -> str:
+    """The FTS5 expression; tokens hold nothing but letters and digits, so that quoting them is safe."""
+    parts = [" OR ".join(f'{_column(column)} : "{token}"' for column, token in group) for group in groups]
+    parts += [f'words : "{prefix}" *' for prefix in query.prefixes]
+    some = (" AND " if every else " OR ").join(f"({part})" for part in parts)
+    needed = [f'words : "{" ".join(phrase)}"' for phrase in query.phrases]
+    return " AND ".join([*needed, f"({some})"]) if some else " AND ".join(needed)
+
+
+def _column(column: str) -> str:
+    return f"{{{' '.join(LEMMA_COLUMNS)}}}" if column == "lemmas" else column
