@@ -218,6 +218,7 @@ async def _build(node: Node, me: Identity, probe: Probe, stack: contextlib.Async
         mind_settings=settings.mind,
         llm=settings.llm,
         sandbox=settings.sandbox,
+        search_settings=settings.search,
         search=node.finding.finders.search,
         look_up=node.finding.finders.look_up,
         fetch=fetch,

@@ -18,6 +18,7 @@ from hmp_node.actions.standing import Standings
 from hmp_node.errors import Failed, Failure
 from hmp_node.mesh.events import DialAsked, Event, PingAsked, ProbeAsked, StatusAsked
 from hmp_node.mesh.hints import Want
+from hmp_node.search.settings import SearchSettings
 from hmp_node.store.agent_tables import AgentTables
 from hmp_node.store.database import Database, Work
 from hmp_node.store.log import Chain
@@ -197,6 +198,7 @@ class Context:
     tables: AgentTables | None = None  # None: no node is running
     mind: Mind = field(default_factory=NoMind)
     index: Index = field(default_factory=NoIndex)
+    search_settings: SearchSettings = field(default_factory=SearchSettings)
     command: Command | None = None
     secrets: Callable[[], tuple[str, ...]] = tuple
     running: bool = True  # False: only the store is there, read while no node runs

@@ -141,12 +141,19 @@ def _no_mind() -> Failed:
 @dataclass(frozen=True, slots=True)
 class Nearest:
     """What lies near a text: ``hits`` (document, cosine), the nearest first; the ``model`` of the vectors; how well it
-    knows each language, 0..1 (``qualities``); why there are no vectors, or not of everything, or "" (``degraded``)."""
+    knows each language, 0..1 (``qualities``); why there are no vectors, or not of everything, or "" (``degraded``).
+
+    ``also``: cosines of the documents that were asked about besides. ``mean``, ``deviation``: of the cosines of all
+    documents that were compared: what is ordinary.
+    """
 
     hits: tuple[tuple[int, float], ...]
     model: str
     qualities: Mapping[str, float]
     degraded: str
+    also: tuple[tuple[int, float], ...] = ()
+    mean: float = 0.0
+    deviation: float = 0.0
 
 
 class Index(Protocol):
@@ -160,8 +167,11 @@ class Index(Protocol):
         """What a question looks for. `Failed`."""
         ...
 
-    async def nearest(self, text: str, *, limit: int, among: Collection[int] | None = None) -> Nearest:
-        """The documents nearest to a text, of all or ``among`` these; if they cannot be had it says why."""
+    async def nearest(
+        self, text: str, *, limit: int, among: Collection[int] | None = None, also: Collection[int] = ()
+    ) -> Nearest:
+        """The documents nearest to a text, of all or ``among`` these, and how near those ``also`` asked about are; if
+        they cannot be had it says why."""
         ...
 
     def status(self) -> dict[str, Any]:
@@ -187,7 +197,14 @@ class NoIndex:
         """Refuse."""
         raise _no_index(f"search for {text:.80}")
 
-    async def nearest(self, text: str, *, limit: int, among: Collection[int] | None = None) -> Nearest:  # noqa: ARG002 of the protocol
+    async def nearest(
+        self,
+        text: str,  # noqa: ARG002 of the protocol
+        *,
+        limit: int,  # noqa: ARG002
+        among: Collection[int] | None = None,  # noqa: ARG002
+        also: Collection[int] = (),  # noqa: ARG002
+    ) -> Nearest:
         """Give none."""
         return Nearest((), "", {}, "no node is running")
 

@@ -126,6 +126,8 @@ def _nothing(found: Found, searched: Searched) -> str:
         return ""
     if searched.below:
         return f"{searched.below} documents match, none well enough (search.minimum_score)"
+    if searched.pending:
+        return f"nothing found, but {searched.pending} rows are not indexed yet: ask again in a moment"
     if not searched.documents:
         return "nothing is stored that passes the filters"
     return "nothing stored matches" if found.asked else "there is no word in the question"

@@ -11,11 +11,12 @@ from hmp_node.search.fusion import Background, Hit, fuse
 from hmp_node.search.query import Query
 from hmp_node.search.query import narrow as narrow_words
 from hmp_node.search.scoring import WEIGHTS, Match, Scorer
-from hmp_node.store import search_legs
+from hmp_node.store import search_index, search_legs
 from hmp_node.store.search_legs import Narrow
 from hmp_node.store.trail import LOG
 
-FRESH_S = 0.5  # how long a search waits for what was written just before it
+FRESH_S = 5.0  # how long a search waits for what was written just before it,
+FRESH_ROWS = 500  # unless there is more of it than this: an import goes on meanwhile
 AMONG = 200_000  # documents that a filter may leave for their vectors to be compared one by one
 _WEIGHTS = tuple(WEIGHTS.values())
 
@@ -50,7 +51,8 @@ class Found:
 async def search(ctx: Context, sought: Sought) -> Found:
     """Both legs, fused. What is out of order leaves its leg out, and is said."""
     settings = ctx.search_settings
-    await ctx.index.settled(FRESH_S)
+    if 0 < await search_index.count_pending(ctx.db, most=FRESH_ROWS + 1) <= FRESH_ROWS:
+        await ctx.index.settled(FRESH_S)
     query = await ctx.index.query(sought.text)
     if query.empty:
         return Found(language=query.language)
@@ -81,9 +83,7 @@ async def search(ctx: Context, sought: Sought) -> Found:
     )
 
 
-async def _by_words(
-    ctx: Context, query: Query, narrow: Narrow, most: int
-) -> tuple[dict[int, Match], list[str]]:
+async def _by_words(ctx: Context, query: Query, narrow: Narrow, most: int) -> tuple[dict[int, Match], list[str]]:
     """How well the best documents match the words; what was left out of the search."""
     found: dict[int, Match] = {}
     degraded = []
@@ -93,7 +93,9 @@ async def _by_words(
             continue
         frequencies = await search_legs.frequencies(ctx.db, query.tokens(), log=log)
         look = narrow_words(query, frequencies, ctx.search_settings)
-        rows = await search_legs.candidates(ctx.db, look.match, narrow, weights=_WEIGHTS, log=log, newest=look.newest, limit=most)
+        rows = await search_legs.candidates(
+            ctx.db, look.match, narrow, weights=_WEIGHTS, log=log, newest=look.newest, limit=most
+        )
         scorer = Scorer(query, frequencies, await search_legs.size(ctx.db, log=log))
         found |= {doc_id: scorer.match(columns) for doc_id, columns in rows}
         if look.newest:

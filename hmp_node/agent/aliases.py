@@ -135,6 +135,7 @@ _NAMES: Mapping[str, str] = {
     "memory.unarchive": "memory.restore",
     "memory.versions": "memory.history",
     "memory.asof": "memory.as_of",
+    **dict.fromkeys(("search", "recall", "поиск", "пошук", "buscar"), "memory.search"),
     "memory.as.of": "memory.as_of",
     "project.read": "project.get",
     "project.show": "project.get",

@@ -71,6 +71,7 @@ _RENAMES: Mapping[str, Mapping[str, str]] = {
     "memory.archive": _IDS,
     "memory.restore": _IDS,
     "memory.list": {"tag": "tags", "type": "types", "kind": "types", "status": "states"},
+    "memory.search": {**_QUERY, "kind": "kinds", "tag": "tags", "type": "types", "from": "since", "to": "until"},
     "memory.history": {"memory_id": "id"},
     "memory.as_of": {"date": "at", "time": "at", "type": "types"},
     "memory.link": {
@@ -376,6 +377,7 @@ _SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "table.select": {"columns": _words, "order": _words},
     "memory.list": {"types": _words, "states": _words},
     "memory.as_of": {"types": _words},
+    "memory.search": {"types": _words, "kinds": _words, "states": _words},
     "session.save": {"todo": _tasks},
     "cycle.mode": {"mode": _one_of(_MODES), "filter": _filter},
     "cycle.idle": {"notes": _filter, "processes": _numbers},

@@ -31,6 +31,7 @@ from hmp_node.cli import (
     notes,
     peers,
     process,
+    search,
     shell,
     think,
 )
@@ -75,7 +76,7 @@ def cli(ctx: click.Context, home: str | None) -> None:
 
 for module in (
     *(lifecycle, health, mail, notes, join, find, peers, mailman, grants),
-    *(memory, llm, think, mind, process, shell, log, actions),
+    *(search, memory, llm, think, mind, process, shell, log, actions),
 ):
     for command in module.VERBS:
         cli.add_command(command)

@@ -79,7 +79,9 @@ def _why(hit: dict[str, Any]) -> str:
     parts = [f"score {hit['score']:.3f}"]
     if why["lexical_rank"]:
         words = ", ".join(safe(word) for word in why["words"])
-        parts.append(f"words {why['lexical']:.3f} (place {why['lexical_rank']}: {words} in {', '.join(why['columns'])})")
+        parts.append(
+            f"words {why['lexical']:.3f} (place {why['lexical_rank']}: {words} in {', '.join(why['columns'])})"
+        )
     if why["vector_rank"]:
         parts.append(f"meaning {why['vector']:.3f} (place {why['vector_rank']}, cosine {why['cosine']:.3f})")
     return "; ".join(parts)

@@ -8,6 +8,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence, Set
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,9 @@ class Index:
         made = await self._worker.ask("query", argument, lane=FOREGROUND, timeout_s=self._settings.query_s)
         return msgspec.convert(made, Query)
 
-    async def nearest(self, text: str, *, limit: int, among: Collection[int] | None = None) -> Nearest:
+    async def nearest(
+        self, text: str, *, limit: int, among: Collection[int] | None = None, also: Collection[int] = ()
+    ) -> Nearest:
         """Documents whose vectors lie nearest to a text; never raises, but says why there are none, or not all."""
         if not self._looked:
             await self._filling.look()
@@ -84,10 +87,10 @@ class Index:
         if model is None or embedder is None:
             return Nearest((), "", {}, degraded)
         try:
-            hits = await self._hits(model, embedder, text, limit, among)
+            near = await self._near(model, embedder, text, limit=limit, among=among, also=also)
         except HmpError as error:
             return Nearest((), model.name, model.qualities, error.message)
-        return Nearest(hits, model.name, model.qualities, degraded)
+        return replace(near, model=model.name, qualities=model.qualities, degraded=degraded)
 
     def _asked(self) -> tuple[ModelRow | None, Embedder | None, str]:
         """The model that answers, who embeds a question for it, and what is missing."""
@@ -116,37 +119,47 @@ class Index:
         error = self._errors["vectors"]
         return f" ({error})" if error else ""
 
-    async def _hits(
-        self, model: ModelRow, embedder: Embedder, text: str, limit: int, among: Collection[int] | None
-    ) -> tuple[tuple[int, float], ...]:
+    async def _near(
+        self,
+        model: ModelRow,
+        embedder: Embedder,
+        text: str,
+        *,
+        limit: int,
+        among: Collection[int] | None,
+        also: Collection[int],
+    ) -> Nearest:
         began = time.monotonic()
         question = await self._embedding.question(embedder, text, deadline_s=self._settings.query_s)
 
-        async def ask(most: int, ids: Collection[int] | None) -> list[tuple[int, float]]:
+        async def ask(most: int, ids: Collection[int] | None) -> Nearest:
             argument = {
                 "store": str(self._store),
                 "model": model.id,
                 "dimension": model.dimension,
                 "limit": most,
                 "among": None if ids is None else array.array("q", ids).tobytes(),
+                "also": array.array("q", also).tobytes(),
                 **question,
             }
             left = max(1.0, self._settings.query_s - (time.monotonic() - began))
             found = await self._worker.ask("nearest", argument, lane=FOREGROUND, timeout_s=left)
-            return list(zip(found["docs"], found["cosines"], strict=True))
+            hits = tuple(zip(found["docs"], found["cosines"], strict=True))
+            asked_besides = tuple((doc_id, cosine) for doc_id, cosine in found["also"])
+            return Nearest(hits, "", {}, "", asked_besides, found["mean"], found["deviation"])
 
         if among is None or len(among) <= SENT:
-            return tuple(await ask(limit, among))
+            return await ask(limit, among)
         # So many are rather left out here than sent there: most of the nearest are among them.
         wanted = among if isinstance(among, Set) else frozenset(among)
         most = WIDER * limit
         while most <= SENT:
-            found = await ask(most, None)
-            hits = [(doc_id, cosine) for doc_id, cosine in found if doc_id in wanted]
-            if len(hits) >= limit or len(found) < most:
-                return tuple(hits[:limit])
+            near = await ask(most, None)
+            hits = tuple((doc_id, cosine) for doc_id, cosine in near.hits if doc_id in wanted)
+            if len(hits) >= limit or len(near.hits) < most:
+                return replace(near, hits=hits[:limit])
             most *= WIDER
-        return tuple(await ask(limit, among))
+        return await ask(limit, among)
 
     def status(self) -> dict[str, Any]:
         """``pending`` rows without index, ``indexed`` since the start, the ``embedder``, ``vectors`` made, waiting

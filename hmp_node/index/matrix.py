@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numkong
 import numpy as np
@@ -27,6 +27,15 @@ _FEW = 16  # a filter that leaves less than this part of all has its rows picked
 _DIGITS = 6  # of a cosine: what lies beyond is rounding, and would decide the order of equals
 
 Ids = NDArray[np.int64]
+
+
+class Near(NamedTuple):
+    """Documents and cosines of the nearest; mean and standard deviation of the cosines of all that were compared."""
+
+    docs: list[int]
+    cosines: list[float]
+    mean: float
+    deviation: float
 
 
 class Matrix:
@@ -135,10 +144,8 @@ class Matrix:
 
     # --- asking ---------------------------------------------------------------------------------------------
 
-    def nearest(
-        self, question: NDArray[np.float32], limit: int, among: Ids | None = None
-    ) -> tuple[list[int], list[float]]:
-        """Documents and cosines of the nearest, at most ``limit``, of all or of those ``among``."""
+    def nearest(self, question: NDArray[np.float32], limit: int, among: Ids | None = None) -> Near:
+        """The nearest, at most ``limit``, of all or of those ``among``."""
         places = None if among is None else self._places(among)
         if places is not None and len(places) * _FEW < self._used:
             scores = self._scores(self._rows[places], self._scales[places], question)
@@ -149,7 +156,15 @@ class Matrix:
             elif self._dead:
                 scores[self._dead] = -np.inf
         chosen = _best(scores, max(_WIDER * limit, limit + _WIDER_BY))
-        return self._ranked(chosen if places is None else places[chosen], question, limit)
+        docs, cosines = self._ranked(chosen if places is None else places[chosen], question, limit)
+        told = scores[np.isfinite(scores)]
+        mean, deviation = (float(told.mean()), float(told.std())) if len(told) else (0.0, 0.0)
+        return Near(docs, cosines, round(mean, _DIGITS), round(deviation, _DIGITS))
+
+    def cosines(self, question: NDArray[np.float32], docs: Ids) -> list[tuple[int, float]]:
+        """How near these documents are; those without a vector are left out."""
+        places = self._places(docs)
+        return list(zip(*self._ranked(places, question, len(places)), strict=True))
 
     def _places(self, among: Ids) -> Ids:
         """Where the vectors of these documents are, each once; some have none."""

@@ -83,9 +83,11 @@ class Tasks:
         return {"dimension": vectors.shape[1], "vectors": packing.pack(vectors)}
 
     def _nearest(self, argument: Mapping[str, Any]) -> dict[str, Any]:
-        """{store, model, dimension, package and text or body, limit, among} -> {docs, cosines}.
+        """{store, model, dimension, package and text or body, limit, among, also} -> {docs, cosines, also, mean,
+        deviation}.
 
-        ``among``: ids as int64 in the machine's order, or None. ``body``: of an endpoint that embedded the question.
+        ``among``, ``also``: ids as int64 in the machine's order, or None. ``body``: of an endpoint that embedded the
+        question.
         """
         import numpy as np
 
@@ -102,8 +104,15 @@ class Tasks:
         matrix = self._held(argument["store"], argument["model"], dimension)
         matrix.refresh()
         among = None if argument["among"] is None else np.frombuffer(argument["among"], dtype=np.int64)
-        docs, cosines = matrix.nearest(question, argument["limit"], among)
-        return {"docs": docs, "cosines": cosines}
+        near = matrix.nearest(question, argument["limit"], among)
+        also = matrix.cosines(question, np.frombuffer(argument["also"], dtype=np.int64))
+        return {
+            "docs": near.docs,
+            "cosines": near.cosines,
+            "also": also,
+            "mean": near.mean,
+            "deviation": near.deviation,
+        }
 
     def _question(self, package: str, text: str) -> NDArray[np.float32]:
         """The vector of a question, which may be asked again with a wider filter, or a page later."""

@@ -94,7 +94,8 @@ def _date(metadata: str) -> str:
 async def _notes(reader: Reader, listed: str, params: Mapping[str, Any]) -> list[Source]:
     """Notes that wait for an earlier one, and deleted ones, are not there."""
     rows = await reader.fetch_all(
-        "SELECT n.id, n.hidden, COALESCE(m.quarantined, 0), n.source, m.author_did, n.timestamp, n.text"
+        "SELECT n.id, n.hidden, COALESCE(m.quarantined, 0), n.source, n.llm_id,"
+        " CASE WHEN m.direction = 'in' THEN m.author_did END, n.timestamp, n.text"
         " FROM notes n LEFT JOIN mail m ON m.note_id = n.id"
         f" WHERE n.id IN {listed} AND COALESCE(m.deleted, 0) = 0 AND m.held_until IS NULL",
         params,
@@ -106,13 +107,13 @@ async def _notes(reader: Reader, listed: str, params: Mapping[str, Any]) -> list
             QUARANTINED if quarantined else HIDDEN if hidden else ACTIVE,
             None,
             source.partition(":")[0],
-            author or source,
+            author or (source if llm_id is None else _by(llm_id)),
             at,
             "",
             text,
             date=at,
         )
-        for row_id, hidden, quarantined, source, author, at, text in rows
+        for row_id, hidden, quarantined, source, llm_id, author, at, text in rows
     ]
 
 

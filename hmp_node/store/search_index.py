@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from hmp_node.store.database import Reader, Tx
 from hmp_node.store.documents import Source
+from hmp_node.store.search import PAST_ALL
 from hmp_node.store.sql import in_list
 from hmp_node.store.trail import LOG, MEMORY, RowRef
 
@@ -29,9 +30,9 @@ async def pending(reader: Reader, *, limit: int) -> list[tuple[int, RowRef]]:
     return [(number, (kind, row_id)) for number, kind, row_id in rows]
 
 
-async def count_pending(reader: Reader) -> int:
-    """How many rows wait, counted as often as they changed."""
-    row = await reader.fetch_one("SELECT COUNT(*) FROM search_pending")
+async def count_pending(reader: Reader, *, most: int = PAST_ALL) -> int:
+    """How many rows wait, counted as often as they changed, and as far as ``most``."""
+    row = await reader.fetch_one("SELECT COUNT(*) FROM (SELECT 1 FROM search_pending LIMIT :most) p", {"most": most})
     return 0 if row is None else int(row[0])
 
 

@@ -75,6 +75,7 @@ NAMES = {
     "memory.get": "memory.read memory.show память.прочитать",
     "memory.list": "memory.list память.список",
     "memory.archive": "memory.delete memory.remove память.удалить memory.archive",
+    "memory.search": "search memory.find поиск пошук память.найти recall",
     "memory.supersede": "memory.replace память.заменить",
     "memory.as_of": "memory.as_of memory.as-of memory.asof",
     "project.add": "projects.create проект.создать",
