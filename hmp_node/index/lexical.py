@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
+from hmp_node.index.tasks import as_it_stands
 from hmp_node.index.worker import WorkerDied, WorkerRefused
 from hmp_node.search.document import Document, Fields, embedded_text, fields
 from hmp_node.store import documents, search_index
@@ -27,11 +28,6 @@ def document(source: Source) -> Document:
 def text_hash(of: Document) -> str:
     """Names the text that an embedder is given of a document: 32 hex digits."""
     return hashlib.sha256(embedded_text(of).encode("utf-8", "replace")).hexdigest()[:32]
-
-
-def as_it_stands(word: str, _language: str) -> str:
-    """No lemma."""
-    return word
 
 
 class Lexical:

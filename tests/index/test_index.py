@@ -85,7 +85,7 @@ async def room(
     path: Path, settings: IndexSettings = QUIET, *, store: StoreSettings = SMALL, run: bool = True
 ) -> AsyncIterator[Room]:
     db = await open_sqlite(path / "node.db", settings=store, now_us=clock())
-    worker = Worker(idle_s=settings.idle_s, nice=settings.nice)
+    worker = Worker(idle_s=settings.idle_s, nice=settings.nice, cache=settings.cache_folder(path))
     try:
         async with Client(connect_s=settings.connect_s, home=path) as client:
             embedding = Embedding(worker, client, settings)
