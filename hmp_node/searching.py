@@ -27,7 +27,7 @@ async def put_together(
     stack.push_async_callback(worker.close)
     client = await stack.enter_async_context(Client(connect_s=settings.connect_s, home=home.path))
     embedding = Embedding(worker, client, settings)
-    filling = Filling(context.db, choose(settings), embedding, settings, now=context.now)
+    filling = Filling(context.db, choose(settings), worker, embedding, settings, now=context.now)
     index = Index(context.db, worker, embedding, filling, settings, store=home.store)
     context.index = index
     return index

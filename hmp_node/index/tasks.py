@@ -44,7 +44,7 @@ class Tasks:
         self._words: Callable[[str, str], str] | None = None
         self._no_lemmas = ""
         self._models: dict[str, Model] = {}
-        self._loading = threading.Lock()
+        self._loading, self._reading = threading.Lock(), threading.Lock()
         self._matrix: Matrix | None = None  # of the foreground alone, and so are the questions
         self._questions: dict[tuple[str, str], NDArray[np.float32]] = {}
         self._by_name: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
@@ -52,6 +52,7 @@ class Tasks:
             "query": self._query,
             "embed": self._embed,
             "take": self._take,
+            "assess": self._assess,
             "nearest": self._nearest,
         }
 
@@ -76,10 +77,10 @@ class Tasks:
         return msgspec.to_builtins(read_query(argument["text"], self._lemmas(), settings))
 
     def _lemmas(self) -> Callable[[str, str], str]:
-        """The dictionaries; words as they stand if these cannot be had."""
+        """The dictionaries, whose tables are made first if need be; words as they stand if they cannot be had."""
         from hmp_node.index.lemmas import ensure
 
-        with self._loading:
+        with self._reading:
             if self._words is None:
                 try:
                     self._words = ensure(self._cache / LEMMAS)
@@ -88,11 +89,14 @@ class Tasks:
             return self._words
 
     def _embed(self, argument: Mapping[str, Any]) -> list[bytes]:
-        """{package, texts} -> packed vectors."""
+        """{package, texts, questions: whether they are} -> packed vectors."""
         from hmp_node.index import packing
 
+        model = self._model(argument["package"])
         try:
-            return packing.pack(packing.normal(self._model(argument["package"]).passages(argument["texts"])))
+            if argument["questions"]:
+                return [packing.pack(packing.normal(model.query(text)))[0] for text in argument["texts"]]
+            return packing.pack(packing.normal(model.passages(argument["texts"])))
         except packing.Unusable as error:
             raise _refused(error) from error
 
@@ -105,6 +109,18 @@ class Tasks:
         except packing.Unusable as error:
             raise _refused(error) from error
         return {"dimension": vectors.shape[1], "vectors": packing.pack(vectors)}
+
+    def _assess(self, argument: Mapping[str, Any]) -> dict[str, float]:
+        """{questions, passages: packed vectors by language, dimension} -> quality by language."""
+        from hmp_node.index import packing
+        from hmp_node.search.selftest import assess
+
+        def rows(vectors: Mapping[str, list[bytes]]) -> dict[str, list[list[float]]]:
+            return {
+                language: packing.unpack(one, argument["dimension"])[1].tolist() for language, one in vectors.items()
+            }
+
+        return dict(assess(rows(argument["questions"]), rows(argument["passages"])).within)
 
     def _nearest(self, argument: Mapping[str, Any]) -> dict[str, Any]:
         """{store, model, dimension, package and text or body, limit, among} -> {docs, cosines}.
