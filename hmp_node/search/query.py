@@ -64,6 +64,13 @@ class Query:
         """Whether there is no word in it at all."""
         return not (self.terms or self.prefixes)
 
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Those it may be in: the one it is known to be in, or all that its words may be in."""
+        return (
+            (self.language,) if self.language else tuple(dict.fromkeys(sum((one.languages for one in self.terms), ())))
+        )
+
     def tokens(self) -> list[str]:
         """Whose frequencies `narrow` and scoring need."""
         return list(dict.fromkeys(token for term in self.terms for _, token in term.tokens()))
