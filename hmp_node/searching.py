@@ -23,11 +23,11 @@ async def put_together(
 
     No process starts before something is searched, or indexed by the job ``Index.run``.
     """
-    worker = Worker(idle_s=settings.idle_s, nice=settings.nice)
+    worker = Worker(idle_s=settings.idle_s, nice=settings.nice, cache=settings.cache_folder(home.path))
     stack.push_async_callback(worker.close)
     client = await stack.enter_async_context(Client(connect_s=settings.connect_s, home=home.path))
     embedding = Embedding(worker, client, settings)
-    filling = Filling(context.db, choose(settings), embedding, settings, now=context.now)
+    filling = Filling(context.db, choose(settings), worker, embedding, settings, now=context.now)
     index = Index(context.db, worker, embedding, filling, settings, store=home.store)
     context.index = index
     return index

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import traceback
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from hmp_node.index import frames
@@ -28,7 +29,7 @@ def main() -> int:
     # What a library prints must not come between the answers.
     out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    server = _Server(out, nice=int(sys.argv[1]))
+    server = _Server(out, Tasks(Path(sys.argv[2])), nice=int(sys.argv[1]))
     try:
         while (message := frames.read(sys.stdin.buffer)) is not None:
             server.lanes[message["lane"]].put(message)
@@ -39,9 +40,9 @@ def main() -> int:
 class _Server:
     """The two threads and what they share."""
 
-    def __init__(self, out: BinaryIO, *, nice: int) -> None:
+    def __init__(self, out: BinaryIO, tasks: Tasks, *, nice: int) -> None:
         self._out, self._nice = out, nice
-        self._tasks, self._writing = Tasks(), threading.Lock()
+        self._tasks, self._writing = tasks, threading.Lock()
         self.lanes: dict[str, queue.SimpleQueue[dict[str, Any]]] = {lane: queue.SimpleQueue() for lane in LANES}
         for lane in LANES:
             threading.Thread(target=self._serve, args=(lane,), name=lane, daemon=True).start()

@@ -32,11 +32,14 @@ class Embedding:
         self._rests: dict[str, tuple[float, float, EndpointFailed]] = {}  # by url: until when, how long, why
 
     async def passages(
-        self, embedder: Embedder, texts: Sequence[str], *, dimension: int | None
+        self, embedder: Embedder, texts: Sequence[str], *, dimension: int | None, questions: bool = False
     ) -> tuple[int, list[bytes]]:
-        """(dimension, packed vectors) of texts. `Refused`; `EndpointFailed`, `Failed` for what may pass."""
+        """(dimension, packed vectors) of texts, which some models are told whether they are ``questions``.
+
+        `Refused`; `EndpointFailed`, `Failed` for what may pass.
+        """
         if isinstance(embedder, Local):
-            wanted = {"package": embedder.package, "texts": list(texts)}
+            wanted = {"package": embedder.package, "texts": list(texts), "questions": questions}
             try:
                 vectors = await self._worker.ask("embed", wanted, lane=BACKGROUND, timeout_s=WORKER_S)
             except (WorkerDied, WorkerRefused) as error:

@@ -17,6 +17,7 @@ from hmp_node.index.embedding import Embedding, Refused
 from hmp_node.index.lexical import LONGEST_PAUSE_S, document, text_hash
 from hmp_node.index.self_test import self_test
 from hmp_node.index.settings import IndexSettings
+from hmp_node.index.worker import Worker
 from hmp_node.search.document import embedded_text
 from hmp_node.store import documents, vectors
 from hmp_node.store.database import Database, Tx
@@ -38,6 +39,7 @@ class Filling:
         self,
         db: Database,
         embedder: Embedder | Missing,
+        worker: Worker,
         embedding: Embedding,
         settings: IndexSettings,
         *,
@@ -47,7 +49,7 @@ class Filling:
         self.models: list[ModelRow] = []
         self.counts = Counts(0, 0, 0)
         self.rate = 0.0  # texts a second, lately
-        self._db, self._embedding, self._settings = db, embedding, settings
+        self._db, self._worker, self._embedding, self._settings = db, worker, embedding, settings
         self._now = now
         self._counted = float("-inf")
         self._all_looked_at = False
@@ -107,8 +109,7 @@ class Filling:
             looked_at = await self._rest(self._db.write(lambda tx: vectors.mark(tx, own.id, limit=LOOKED_AT)))
             self._all_looked_at = looked_at < LOOKED_AT
             return True
-        limit = LOCAL_TEXTS if isinstance(embedder, Local) else self._settings.texts
-        found = await vectors.wanting(self._db, limit=limit)
+        found = await vectors.wanting(self._db, limit=self._at_once(embedder))
         if found:
             await self._embed(embedder, own, found)
         elif own.state == FILLING:
@@ -120,9 +121,14 @@ class Filling:
             return False
         return True
 
+    def _at_once(self, embedder: Embedder) -> int:
+        return LOCAL_TEXTS if isinstance(embedder, Local) else self._settings.texts
+
     async def _begin(self, embedder: Embedder, own: ModelRow | None) -> None:
         dimension, qualities = (
-            await self_test(self._embedding, embedder) if own is None or not own.qualities else (0, {})
+            await self_test(self._worker, self._embedding, embedder, texts=self._at_once(embedder))
+            if own is None or not own.qualities
+            else (0, {})
         )
         key_env, key_file = (embedder.key_env, embedder.key_file) if isinstance(embedder, Remote) else ("", "")
 

@@ -61,6 +61,7 @@ class Index:
         self._errors = {"words": "", "vectors": ""}  # why the last step of each failed
         self._looked = False
         self._pause = 0.0
+        self._lacking_lemmas = ""
 
     # --- what actions ask -----------------------------------------------------------------------------------
 
@@ -68,7 +69,8 @@ class Index:
         """What is indexed of each. `Failed` if the worker cannot be had."""
         argument = {"documents": [tuple(one) for one in documents]}
         made = await self._worker.ask("analyse", argument, lane=BACKGROUND, timeout_s=WORKER_S)
-        return msgspec.convert(made, list[Fields])
+        self._lacking_lemmas = made["lacking"]
+        return msgspec.convert(made["fields"], list[Fields])
 
     async def query(self, text: str) -> Query:
         """What is looked for. `Failed` if the worker cannot be had."""
@@ -179,7 +181,7 @@ class Index:
             "qualities": dict(own.qualities) if own is not None else {},
             "rate": round(filling.rate, 1),
             "worker": self._worker.status(),
-            "error": self._errors["words"] or self._errors["vectors"],
+            "error": self._errors["words"] or self._lacking_lemmas or self._errors["vectors"],
         }
 
     async def settled(self, timeout_s: float) -> bool:

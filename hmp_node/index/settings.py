@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from hmp_node.search.settings import SearchSettings
 
 NONE = "none"
+CACHE = "hmp-node"
 _SCHEMES = ("http://", "https://")
 
 
@@ -21,6 +24,7 @@ class IndexSettings(SearchSettings):
     ``retry_s``: the longest pause before a dead one is tried again. ``rows``: indexed in one transaction.
     ``idle_s``: the worker process ends after so long without work. ``nice``: how far its background work stands
     back, 0 to 19. ``query_s``: what a search may wait for it.
+    ``cache``: where the tables of word forms are, which every node of a user shares; empty: in the user's own cache.
     """
 
     embedder: str = ""
@@ -36,6 +40,7 @@ class IndexSettings(SearchSettings):
     idle_s: float = 300.0
     nice: int = 5
     query_s: float = 15.0
+    cache: str = ""
 
     def __post_init__(self) -> None:
         """Refuse, as `ValueError`, what could not work."""
@@ -47,6 +52,14 @@ class IndexSettings(SearchSettings):
             raise ValueError("texts is 1 to 256, rows 1 to 1000, characters 100 to 20000")
         if not (0 <= self.nice <= 19 and self.idle_s > 0 and self.query_s > 0):
             raise ValueError("nice is 0 to 19, idle_s and query_s are more than 0")
+
+    def cache_folder(self, home: Path) -> Path:
+        """Where to keep what can be made anew: ``cache``, the user's cache, or the node's home where that is none."""
+        if self.cache:
+            return home / Path(self.cache).expanduser()
+        users = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
+        above = users if users.exists() else users.parent
+        return users / CACHE if os.access(above, os.W_OK | os.X_OK) else home / "cache"
 
     @property
     def is_endpoint(self) -> bool:

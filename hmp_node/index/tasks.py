@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+from hmp_node.errors import HmpError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from hmp_node.index.local_models import Model
     from hmp_node.index.matrix import Matrix
 
+LEMMAS = "lemmas"
 REMEMBERED = 64  # questions
 BAD_ANSWER, BAD_VECTOR = "bad_answer", "bad_vector"
 
@@ -27,12 +31,20 @@ class Refused(Exception):
         self.kind = kind
 
 
-class Tasks:
-    """Does what it is asked, in two threads at once."""
+def as_it_stands(word: str, _language: str) -> str:
+    """No lemma."""
+    return word
 
-    def __init__(self) -> None:
+
+class Tasks:
+    """Does what it is asked, in two threads at once. ``cache``: a folder for what can be made anew."""
+
+    def __init__(self, cache: Path) -> None:
+        self._cache = cache
+        self._words: Callable[[str, str], str] | None = None
+        self._no_lemmas = ""
         self._models: dict[str, Model] = {}
-        self._loading = threading.Lock()
+        self._loading, self._reading = threading.Lock(), threading.Lock()
         self._matrix: Matrix | None = None  # of the foreground alone, and so are the questions
         self._questions: dict[tuple[str, str], NDArray[np.float32]] = {}
         self._by_name: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
@@ -40,6 +52,7 @@ class Tasks:
             "query": self._query,
             "embed": self._embed,
             "take": self._take,
+            "assess": self._assess,
             "nearest": self._nearest,
         }
 
@@ -47,28 +60,43 @@ class Tasks:
         """The answer. Raises `Refused`; anything else is a fault."""
         return self._by_name[operation](argument)
 
-    def _analyse(self, argument: Mapping[str, Any]) -> list[Any]:
-        """{documents}, each as `Document` has it -> `Fields` of each."""
-        from hmp_node.index.lemmas import lemmas
+    def _analyse(self, argument: Mapping[str, Any]) -> dict[str, Any]:
+        """{documents}, each as `Document` has it -> {fields: `Fields` of each, lacking: why there are no lemmas}."""
         from hmp_node.search.document import Document, fields
 
-        return [msgspec.to_builtins(fields(Document(*one), lemmas)) for one in argument["documents"]]
+        lemmas = self._lemmas()
+        made = [msgspec.to_builtins(fields(Document(*one), lemmas)) for one in argument["documents"]]
+        return {"fields": made, "lacking": self._no_lemmas}
 
     def _query(self, argument: Mapping[str, Any]) -> Any:
         """{text, terms, words} -> `Query`."""
-        from hmp_node.index.lemmas import lemmas
         from hmp_node.search.query import read_query
         from hmp_node.search.settings import SearchSettings
 
         settings = SearchSettings(query_terms=argument["terms"], query_words=argument["words"])
-        return msgspec.to_builtins(read_query(argument["text"], lemmas, settings))
+        return msgspec.to_builtins(read_query(argument["text"], self._lemmas(), settings))
+
+    def _lemmas(self) -> Callable[[str, str], str]:
+        """The dictionaries, whose tables are made first if need be; words as they stand if they cannot be had."""
+        from hmp_node.index.lemmas import ensure
+
+        with self._reading:
+            if self._words is None:
+                try:
+                    self._words = ensure(self._cache / LEMMAS)
+                except HmpError as error:
+                    self._words, self._no_lemmas = as_it_stands, error.message
+            return self._words
 
     def _embed(self, argument: Mapping[str, Any]) -> list[bytes]:
-        """{package, texts} -> packed vectors."""
+        """{package, texts, questions: whether they are} -> packed vectors."""
         from hmp_node.index import packing
 
+        model = self._model(argument["package"])
         try:
-            return packing.pack(packing.normal(self._model(argument["package"]).passages(argument["texts"])))
+            if argument["questions"]:
+                return [packing.pack(packing.normal(model.query(text)))[0] for text in argument["texts"]]
+            return packing.pack(packing.normal(model.passages(argument["texts"])))
         except packing.Unusable as error:
             raise _refused(error) from error
 
@@ -81,6 +109,18 @@ class Tasks:
         except packing.Unusable as error:
             raise _refused(error) from error
         return {"dimension": vectors.shape[1], "vectors": packing.pack(vectors)}
+
+    def _assess(self, argument: Mapping[str, Any]) -> dict[str, float]:
+        """{questions, passages: packed vectors by language, dimension} -> quality by language."""
+        from hmp_node.index import packing
+        from hmp_node.search.selftest import assess
+
+        def rows(vectors: Mapping[str, list[bytes]]) -> dict[str, list[list[float]]]:
+            return {
+                language: packing.unpack(one, argument["dimension"])[1].tolist() for language, one in vectors.items()
+            }
+
+        return dict(assess(rows(argument["questions"]), rows(argument["passages"])).within)
 
     def _nearest(self, argument: Mapping[str, Any]) -> dict[str, Any]:
         """{store, model, dimension, package and text or body, limit, among, also} -> {docs, cosines, also, mean,

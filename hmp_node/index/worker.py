@@ -26,6 +26,7 @@ from hmp_node.index import frames
 FOREGROUND, BACKGROUND = "foreground", "background"
 WAITING = 64  # questions at once, in each of the two queues
 CHILD = "hmp_node.index.child"
+CLOSED = "closed"
 _SECRETS = "HMP_"  # settings of the node in the environment, pass phrases among them
 _STDERR_LINE = 4_096
 _READ_AHEAD = 262_144
@@ -68,10 +69,11 @@ class _Live:
 
 
 class Worker:
-    """Asks the worker process; see `ask`. ``idle_s`` and ``nice`` as in `IndexSettings`. Call `close` at the end."""
+    """Asks the worker process; see `ask`. ``idle_s`` and ``nice`` as in `IndexSettings`,
+    ``cache``: a folder for what can be made anew. Call `close` at the end."""
 
-    def __init__(self, *, idle_s: float, nice: int, module: str = CHILD) -> None:
-        self._idle_s, self._nice, self._module = idle_s, nice, module
+    def __init__(self, *, idle_s: float, nice: int, cache: Path, module: str = CHILD) -> None:
+        self._idle_s, self._nice, self._cache, self._module = idle_s, nice, cache, module
         self._numbers = itertools.count(1)
         self._live: _Live | None = None
         self._starting = asyncio.Lock()
@@ -166,7 +168,7 @@ class Worker:
         environment = {name: value for name, value in os.environ.items() if not name.startswith(_SECRETS)}
         environment["PYTHONPATH"] = os.pathsep.join((*filter(None, sys.path), str(Path(__file__).parents[2])))
         environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        command = (sys.executable, "-P", "-m", self._module, str(self._nice))
+        command = (sys.executable, "-P", "-m", self._module, str(self._nice), str(self._cache))
         try:
             process = await asyncio.create_subprocess_exec(
                 *command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment, limit=_READ_AHEAD
@@ -193,15 +195,15 @@ class Worker:
         except (frames.TooLarge, ValueError, KeyError, TypeError) as error:
             why = f"it wrote what is no message: {error!r}"
         except asyncio.CancelledError:
-            why = "closed"
+            why = CLOSED
             raise
         finally:
             if self._live is live:
                 self._live = None
-            with contextlib.suppress(ProcessLookupError):
-                live.process.kill()
             live.stdin.close()
-            if why != "closed":
+            if why:
+                _kill(live.process)
+            if why != CLOSED:
                 await asyncio.shield(self._mourn(live, why))
             for answer in live.waiting.values():
                 if not answer.done():
@@ -213,7 +215,12 @@ class Worker:
         for task in live.tasks[1:]:
             task.cancel()
         await asyncio.wait(live.tasks[1:])
-        await live.process.communicate()  # also takes what the pipes still hold: else its end is never told
+        try:
+            async with asyncio.timeout(_LAST_WORDS_S):
+                await live.process.communicate()  # also takes what the pipes still hold: else its end is never told
+        except TimeoutError:
+            _kill(live.process)
+            await live.process.communicate()
         code = live.process.returncode or 0
         self._deaths += 1
         self._last_death = why or (f"killed by signal {-code}" if code < 0 else f"it ended with {code}")
@@ -236,9 +243,15 @@ class Worker:
         for task in live.tasks:
             task.cancel()
         await asyncio.wait(live.tasks)
-        with contextlib.suppress(ProcessLookupError):
-            live.process.kill()
+        _kill(live.process)
         await live.process.communicate()
+
+
+def _kill(process: Process) -> None:
+    """One that has ended by itself is left to asyncio, which is told its code once only."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
 
 
 def _settle(answer: asyncio.Future[Any] | None, message: dict[str, Any]) -> None:

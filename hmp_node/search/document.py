@@ -11,7 +11,8 @@ from hmp_node.search.language import detect
 from hmp_node.search.words import typed
 
 COLUMNS = ("words", "lemmas", "stems", "beginnings", "title", "before", "after", "date")
-"""Columns of the full-text table, in order. The first four hold the title and the text, in four forms of each word."""
+"""Columns of the full-text table, in order. The first four hold the title and the text, in four forms of each word; the
+others hold lemmas and stems together."""
 
 _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
 _MONTHS = {
@@ -56,10 +57,10 @@ def fields(document: Document, lemmas: Lemmas) -> Fields:
             " ".join([lemma for one in found for lemma in one.lemmas]),
             " ".join([stem for one in found for stem in one.stems]),
             " ".join([one.beginning for one in found if one.beginning is not None]),
-            _lemmas(document.title, language, lemmas),
-            _lemmas(document.before, language, lemmas),
-            _lemmas(document.after, language, lemmas),
-            _lemmas(spoken_date(document.date, language), language, lemmas),
+            _around(document.title, language, lemmas),
+            _around(document.before, language, lemmas),
+            _around(document.after, language, lemmas),
+            _around(spoken_date(document.date, language), language, lemmas),
         ),
     )
 
@@ -78,5 +79,9 @@ def spoken_date(date: str, language: str) -> str:
     return f"{int(found[3])} {month} {found[1]}"
 
 
-def _lemmas(text: str, language: str, lemmas: Lemmas) -> str:
-    return " ".join([lemma for word in typed(text) for lemma in forms(word, language, lemmas).lemmas]) if text else ""
+def _around(text: str, language: str, lemmas: Lemmas) -> str:
+    """Lemma and stem of each word, once where they are the same."""
+    if not text:
+        return ""
+    found = [forms(word, language, lemmas) for word in typed(text)]
+    return " ".join([token for one in found for token in dict.fromkeys(one.lemmas + one.stems)])

@@ -9,7 +9,7 @@ from functools import lru_cache
 import snowballstemmer
 
 from hmp_node.search.language import spoken
-from hmp_node.search.words import fold
+from hmp_node.search.words import WORD_LENGTH, fold
 
 Lemmas = Callable[[str, str], str]
 """(word in small letters, language) -> its dictionary form, or the word itself."""
@@ -36,7 +36,7 @@ class Forms:
 @lru_cache(maxsize=CACHED)
 def forms(word: str, language: str, lemmas: Lemmas) -> Forms:
     """The forms of a word as typed, in a text of this language ("": unknown)."""
-    small = word.lower()
+    small = word[:WORD_LENGTH].lower()
     folded = fold(word)
     languages = spoken(small, language) if len(folded) > 1 else ()
     found = dict.fromkeys(fold(lemmas(small, one)) for one in languages)

@@ -21,7 +21,7 @@ SAMPLE = 2000
 
 _SURE = 2.0  # by how much (natural logarithm of the odds) one language has to be likelier than the other
 _LETTER = 3.0  # a letter that only one of the two languages has
-_WORD = 1.5  # a function word that only one of the two languages has
+_WORD = 2.0  # a function word that only one of the two languages has
 _ABSENT = 0.053  # for each Cyrillic letter of a text without any of the telling ones, in favour of Russian
 _UKRAINIAN = re.compile("[іїєґ]")
 _RUSSIAN = re.compile("[ыэёъ]")

@@ -17,11 +17,11 @@ from hmp_node.search.settings import SearchSettings
 from hmp_node.search.stopwords import STOPWORDS
 from hmp_node.search.words import fold, typed
 
-LEMMA_COLUMNS = ("lemmas", "title", "before", "after", "date")
-"""Columns that hold lemmas, of the text itself and of what stands around it."""
+AROUND = ("title", "before", "after", "date")
+"""Columns of what stands around a text, which hold lemmas and stems."""
 
-Frequencies = Mapping[tuple[str, str], int]
-"""(column, token) -> rows that hold the token in that column; 0 if absent."""
+Frequencies = Mapping[str, int]
+"""token -> rows that hold it in any column; 0 if absent."""
 
 _PIECE = re.compile(r'["“”]([^"“”]*)["“”]|(\w+)\*|([^\s"“”]+)|["“”]')
 
@@ -64,9 +64,16 @@ class Query:
         """Whether there is no word in it at all."""
         return not (self.terms or self.prefixes)
 
-    def tokens(self) -> list[tuple[str, str]]:
-        """(column, token) whose frequencies `narrow` and scoring need."""
-        return list(dict.fromkeys(token for term in self.terms for token in term.tokens()))
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Those it may be in: the one it is known to be in, or all that its words may be in."""
+        return (
+            (self.language,) if self.language else tuple(dict.fromkeys(sum((one.languages for one in self.terms), ())))
+        )
+
+    def tokens(self) -> list[str]:
+        """Whose frequencies `narrow` and scoring need."""
+        return list(dict.fromkeys(token for term in self.terms for _, token in term.tokens()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +142,9 @@ def narrow(query: Query, frequencies: Frequencies, settings: SearchSettings | No
             continue
         tokens = []
         for token in term.tokens():
-            if frequencies.get(token, 0) <= left or token[0] == "lemmas":
+            if frequencies.get(token[1], 0) <= left or token[0] == "lemmas":
                 tokens.append(token)
-                left -= frequencies.get(token, 0)
+                left -= frequencies.get(token[1], 0)
         looked.append(tuple(tokens))
     newest = left < 0 and not query.prefixes
     if newest:
@@ -160,7 +167,7 @@ def _is_function_word(word: str, language: str) -> bool:
 
 
 def _cost(term: Term, frequencies: Frequencies) -> int:
-    return sum(frequencies.get(("lemmas", lemma), 0) for lemma in term.forms.lemmas)
+    return sum(frequencies.get(lemma, 0) for lemma in term.forms.lemmas)
 
 
 def _match(query: Query, groups: Sequence[Sequence[tuple[str, str]]], *, every: bool) -> str:
@@ -173,4 +180,4 @@ def _match(query: Query, groups: Sequence[Sequence[tuple[str, str]]], *, every: 
 
 
 def _column(column: str) -> str:
-    return f"{{{' '.join(LEMMA_COLUMNS)}}}" if column == "lemmas" else column
+    return f"{{{' '.join((column, *AROUND))}}}" if column in {"lemmas", "stems"} else column

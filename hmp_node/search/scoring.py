@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from hmp_node.search.document import COLUMNS
-from hmp_node.search.query import LEMMA_COLUMNS, Frequencies, Query, Term
+from hmp_node.search.query import AROUND, Frequencies, Query, Term
 
 WEIGHTS: Mapping[str, float] = MappingProxyType(
     {
@@ -30,9 +30,9 @@ WEIGHTS: Mapping[str, float] = MappingProxyType(
 )
 """What a match in a column adds to the frequency of a word; also the weights for bm25() over `COLUMNS`."""
 
-SATURATION = 1.2  # BM25's k1
+SATURATION = 0.8  # BM25's k1
 LENGTH = 0.2  # BM25's b: short and long memories stand in one store, and long ones are not worse
-TYPICAL_WORDS = 40.0  # of a memory, for which LENGTH changes nothing
+TYPICAL_WORDS = 80.0  # of a column, for which LENGTH changes nothing
 
 _PLACE = {column: place for place, column in enumerate(COLUMNS)}
 
@@ -53,34 +53,44 @@ class Scorer:
     def __init__(self, query: Query, frequencies: Frequencies, rows: int) -> None:
         self._query = query
         self._idf = {token: idf(frequencies.get(token, 0), rows) for token in query.tokens()}
-        self._whole = {term: min(self._idf[token] for token in term.tokens()) for term in query.terms}
-        self.ideal = sum(self._whole.values()) or 1.0
+        weights = [min(self._idf[token] for _, token in term.tokens()) for term in query.terms]
+        self._ideal = sum(weights) or 1.0
 
     def match(self, columns: Sequence[str]) -> Match:
         """The score of a row with these texts in `COLUMNS`."""
-        counts = [Counter(text.split()) if text else {} for text in columns]
-        words = counts[0].total() if isinstance(counts[0], Counter) else 0
-        norm = 1 - LENGTH + LENGTH * words / TYPICAL_WORDS
-        score, held, where = 0.0, [], set()
+        counts = [Counter(text.split()) for text in columns]
+        norms = [_norm(name, count) for name, count in zip(COLUMNS, counts, strict=True)]
+        score, held = 0.0, []
+        where: set[str] = set()
         for term in self._query.terms:
-            frequency, weight, places = self._frequency(term, counts)
+            frequency, weight, places = self._frequency(term, counts, norms)
             if frequency:
-                frequency /= norm
                 score += weight * frequency / (SATURATION + frequency)
                 held.append(term.typed)
                 where |= places
-        return Match(score / self.ideal, tuple(held), tuple(name for name in COLUMNS if name in where))
+        return Match(score / self._ideal, tuple(held), tuple(name for name in COLUMNS if name in where))
 
-    def _frequency(self, term: Term, counts: Sequence[Mapping[str, int]]) -> tuple[float, float, set[str]]:
-        frequency, weight, places = 0.0, 0.0, set()
+    def _frequency(
+        self, term: Term, counts: Sequence[Counter[str]], norms: Sequence[float]
+    ) -> tuple[float, float, set[str]]:
+        """How often a row holds a word, weighted; how telling the rarest form it holds is; where."""
+        frequency, weight = 0.0, 0.0
+        places: set[str] = set()
         for column, token in [*term.tokens(), ("words", term.forms.word)]:
-            for name in LEMMA_COLUMNS if column == "lemmas" else (column,):
-                found = counts[_PLACE[name]].get(token, 0)
+            for name in (column, *AROUND) if column in {"lemmas", "stems"} else (column,):
+                place = _PLACE[name]
+                found = counts[place].get(token, 0)
                 if found:
-                    frequency += WEIGHTS[name] * found
-                    weight = max(weight, self._idf.get((column, token), 0.0))
+                    factor = WEIGHTS[column] * (1.0 if name == column else WEIGHTS[name])
+                    frequency += factor * found / norms[place]
+                    weight = max(weight, self._idf.get(token, 0.0))
                     places.add(name)
         return frequency, weight, places
+
+
+def _norm(column: str, count: Counter[str]) -> float:
+    """A word in a long text says a little less; titles and dates are short by nature."""
+    return 1.0 if column in {"title", "date"} else 1 - LENGTH + LENGTH * count.total() / TYPICAL_WORDS
 
 
 def idf(frequency: int, rows: int) -> float:

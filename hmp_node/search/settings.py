@@ -9,15 +9,15 @@ from dataclasses import dataclass
 class SearchSettings:
     """``query_terms``: distinct words of a question that are looked for; ``query_words``: words of it that are read.
 
-    ``candidates``: hits of each leg that are weighed. ``scan_rows``: rows that the full-text index may walk for one
-    question; words beyond it are weighed in what rarer words found. ``vector_share``: how much the vector leg counts
-    where the model knows the language (0 leaves it out). ``minimum_score``: hits below it are not given; 0 gives all
-    that matched.
+    ``candidates``: hits of each leg that are weighed. ``scan_rows``: rows of the full-text index that one question may
+    walk; words beyond it are only weighed in what rarer words found. ``vector_share``: how much the vector leg counts
+    in a language that the model speaks well; 0 leaves it out. ``minimum_score``: hits below it are not given; 0 gives
+    all that matched.
     """
 
     query_terms: int = 64
     query_words: int = 4096
     candidates: int = 200
     scan_rows: int = 50_000
-    vector_share: float = 0.2
+    vector_share: float = 0.06
     minimum_score: float = 0.0

@@ -22,10 +22,11 @@ def table_of(kind: str) -> str:
     return LOG_TEXT if kind == LOG else TEXT
 
 
-async def pending(reader: Reader, *, limit: int) -> list[tuple[int, RowRef]]:
-    """(id, row) of what waits to be indexed, oldest first; a row may come twice."""
+async def pending(reader: Reader, *, limit: int, after: int = 0) -> list[tuple[int, RowRef]]:
+    """(id, row) of what waits to be indexed, oldest first, behind this id; a row may come twice."""
     rows = await reader.fetch_all(
-        "SELECT id, kind, row_id FROM search_pending ORDER BY id LIMIT :limit", {"limit": limit}
+        "SELECT id, kind, row_id FROM search_pending WHERE id > :after ORDER BY id LIMIT :limit",
+        {"limit": limit, "after": after},
     )
     return [(number, (kind, row_id)) for number, kind, row_id in rows]
 

@@ -40,7 +40,7 @@ def cosine(left: bytes, right: bytes) -> float:
 async def embedding(
     script: Script = good, settings: IndexSettings = SETTINGS, home: Path = Path()
 ) -> AsyncIterator[tuple[Embedding, Remote, EmbeddingsServer]]:
-    worker = Worker(idle_s=60, nice=0)
+    worker = Worker(idle_s=60, nice=0, cache=Path())
     try:
         async with EmbeddingsServer(script) as server, Client(connect_s=settings.connect_s, home=home) as client:
             yield Embedding(worker, client, settings), Remote(server.url, "bge-m3"), server

@@ -26,7 +26,7 @@ CHILD = "tests.index.failing_child"
 
 @asynccontextmanager
 async def working(*, idle_s: float = 60.0, nice: int = 5) -> AsyncIterator[Worker]:
-    worker = Worker(idle_s=idle_s, nice=nice, module=CHILD)
+    worker = Worker(idle_s=idle_s, nice=nice, cache=Path(), module=CHILD)
     try:
         yield worker
     finally:
@@ -177,10 +177,11 @@ async def test_settings_of_the_node_do_not_reach_it(monkeypatch: pytest.MonkeyPa
 
 _PARENT = """
 import asyncio, sys
+from pathlib import Path
 from hmp_node.index.worker import BACKGROUND, Worker
 
 async def main():
-    worker = Worker(idle_s=60, nice=5, module="tests.index.failing_child")
+    worker = Worker(idle_s=60, nice=5, cache=Path(), module="tests.index.failing_child")
     await worker.ask("echo", {"text": "x"}, lane=BACKGROUND, timeout_s=30)
     print(worker.status()["pid"], flush=True)
     await worker.ask("hold", {"file": sys.argv[1]}, lane=BACKGROUND, timeout_s=600)

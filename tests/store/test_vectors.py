@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from hmp_node.store import search_index, vectors
 from hmp_node.store.database import Tx
 from hmp_node.store.sqlite import SqliteDatabase, open_sqlite
@@ -150,11 +148,9 @@ async def test_what_was_indexed_with_other_words_is_indexed_anew(database: Sqlit
     assert await wanting(database) == []
 
 
-@pytest.mark.parametrize("dimension", [384])
-async def test_ten_models_one_after_another_let_the_file_grow_by_less_than_a_third(
-    tmp_path: Path, dimension: int
-) -> None:
+async def test_ten_models_one_after_another_let_the_file_grow_by_less_than_a_third(tmp_path: Path) -> None:
     """asg017/sqlite-vec#54, #220."""
+    dimension = 384
     database = await open_sqlite(tmp_path / "node.db", settings=SMALL, now_us=clock())
     text = "What was said in a note of ordinary length, in words that are counted and indexed. " * 3
 
@@ -169,15 +165,13 @@ async def test_ten_models_one_after_another_let_the_file_grow_by_less_than_a_thi
         return ids
 
     ids = await database.write(insert)
+    made = [Made(doc, f"{n:032x}", packed(direction(n, dimension))) for n, doc in enumerate(ids)]
 
     async def fill(name: str) -> None:
         model = await begin(database, name, dimension)
         await mark_all(database, model)
-        for at in range(0, len(ids), 100):
-            batch = [
-                Made(doc, f"{at + n:032x}", packed(direction(at + n, dimension)))
-                for n, doc in enumerate(ids[at : at + 100])
-            ]
+        for at in range(0, len(made), 100):
+            batch = made[at : at + 100]
             await database.write(lambda tx, batch=batch: vectors.put(tx, model.id, batch))  # type: ignore[misc]
         await database.write(lambda tx: vectors.activate(tx, model.id))
         while await database.write(lambda tx: vectors.sweep(tx, limit=100)):
