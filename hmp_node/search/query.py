@@ -8,7 +8,7 @@ written together with others (``POL-358``, ``a.b.c``) also counts as a phrase, w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from hmp_node.search.forms import Forms, Lemmas, forms
@@ -23,6 +23,7 @@ AROUND = ("title", "before", "after", "date")
 Frequencies = Mapping[str, int]
 """token -> rows that hold it in any column; 0 if absent."""
 
+_SHORTEST_PREFIX = 2  # one letter begins a tenth of all words; with a star it counts as a word
 _PIECE = re.compile(r'["“”]([^"“”]*)["“”]|(\w+)\*|([^\s"“”]+)|["“”]')
 
 
@@ -80,14 +81,15 @@ class Query:
 class Narrowed:
     """How to find the candidates of a question.
 
-    ``match``: an FTS5 expression. ``groups``: the same free of any engine: a hit holds a token of any group (of every
-    group if ``every``). ``newest``: every word is in too many rows to rank them; take the newest ones. ``skipped``:
-    words that stand in too many rows to look there, and are only weighed in what the others found.
+    ``match``: an FTS5 expression; "" if the question has no word. ``groups``: the same free of any engine: a hit holds
+    one of the (column, token) pairs of any group, of every group if ``newest``; lemmas and stems count in `AROUND` too.
+    ``newest``: every word stands in too many rows to rank them: take the newest hits, and if there are none, the newest
+    of ``wider``. ``skipped``: words in too many rows to look there, only weighed in what the others found.
     """
 
     match: str
+    wider: str
     groups: tuple[tuple[tuple[str, str], ...], ...]
-    every: bool
     newest: bool
     skipped: tuple[str, ...]
 
@@ -104,7 +106,7 @@ def read_query(text: str, lemmas: Lemmas, settings: SearchSettings | None = None
         folded = tuple(fold(one) for one in found)
         if not found:
             continue
-        if prefix:
+        if prefix and len(folded[-1]) >= _SHORTEST_PREFIX:
             prefixes.append(folded[-1])
             said += found[:-1]
             continue
@@ -130,27 +132,40 @@ def read_query(text: str, lemmas: Lemmas, settings: SearchSettings | None = None
     )
 
 
-def narrow(query: Query, frequencies: Frequencies, settings: SearchSettings | None = None) -> Narrowed:
-    """Choose where to look, the rarest words first, until ``scan_rows`` of the index are spent."""
+def narrow(
+    query: Query, frequencies: Frequencies, settings: SearchSettings | None = None, *, strict: bool = True
+) -> Narrowed:
+    """Choose where to look, the rarest words first, until ``scan_rows`` of the index are spent.
+
+    Without ``strict`` phrases need not be in a hit: for when nothing holds them.
+    """
     settings = settings or SearchSettings()
-    looked: list[tuple[tuple[str, str], ...]] = []
+    groups: list[tuple[tuple[str, str], ...]] = []
     skipped: list[str] = []
     left = settings.scan_rows
     for term in sorted(query.terms, key=lambda term: _cost(term, frequencies)):
-        if _cost(term, frequencies) > left and (looked or query.prefixes):
+        if _cost(term, frequencies) > left:
             skipped.append(term.typed)
             continue
         tokens = []
-        for token in term.tokens():
-            if frequencies.get(token[1], 0) <= left or token[0] == "lemmas":
-                tokens.append(token)
-                left -= frequencies.get(token[1], 0)
-        looked.append(tuple(tokens))
-    newest = left < 0 and not query.prefixes
+        for column, token in term.tokens():
+            rows = frequencies.get(token, 0)
+            if rows <= left or column == "lemmas":
+                tokens.append((column, token))
+                left -= rows
+        groups.append(tuple(tokens))
+    newest = not groups and not query.prefixes and not query.phrases and bool(query.terms)
     if newest:
-        looked = [tuple(token for token in term.tokens() if token[0] == "lemmas") for term in query.terms]
+        groups = [tuple(pair for pair in term.tokens() if pair[0] == "lemmas") for term in query.terms]
         skipped = []
-    return Narrowed(_match(query, looked, every=newest), tuple(looked), newest, newest, tuple(skipped))
+    needed = [f'words : "{" ".join(phrase)}"' for phrase in query.phrases]
+    some = [" OR ".join(f'{_column(column)} : "{token}"' for column, token in group) for group in groups]
+    some += [f'words : "{prefix}" *' for prefix in query.prefixes]
+    wider = " OR ".join([*needed, *some])
+    match = " AND ".join(f"({group})" for group in some) if newest else wider
+    if needed and strict:
+        match = " AND ".join([*needed, f"({wider})"])
+    return Narrowed(match, wider, tuple(groups), newest, tuple(skipped))
 
 
 def _pieces(text: str) -> Iterator[tuple[str, str, str]]:
@@ -170,14 +185,6 @@ def _cost(term: Term, frequencies: Frequencies) -> int:
     return sum(frequencies.get(lemma, 0) for lemma in term.forms.lemmas)
 
 
-def _match(query: Query, groups: Sequence[Sequence[tuple[str, str]]], *, every: bool) -> str:
-    """The FTS5 expression; tokens hold nothing but letters and digits, so that quoting them is safe."""
-    parts = [" OR ".join(f'{_column(column)} : "{token}"' for column, token in group) for group in groups]
-    parts += [f'words : "{prefix}" *' for prefix in query.prefixes]
-    some = (" AND " if every else " OR ").join(f"({part})" for part in parts)
-    needed = [f'words : "{" ".join(phrase)}"' for phrase in query.phrases]
-    return " AND ".join([*needed, f"({some})"]) if some else " AND ".join(needed)
-
-
 def _column(column: str) -> str:
+    """Tokens hold nothing but letters and digits, so that quoting them is safe; so are the names of columns."""
     return f"{{{' '.join((column, *AROUND))}}}" if column in {"lemmas", "stems"} else column

@@ -18,6 +18,6 @@ class SearchSettings:
     query_terms: int = 64
     query_words: int = 4096
     candidates: int = 200
-    scan_rows: int = 50_000
+    scan_rows: int = 20_000
     vector_share: float = 0.06
     minimum_score: float = 0.0
