@@ -109,7 +109,7 @@ async def memory_search(ctx: Context, actor: Actor, args: MemorySearch) -> Searc
     searched = Searched(
         kinds=list(narrow.kinds),
         documents=documents,
-        way="words and meaning" if found.share > 0 else "words",
+        way="words and meaning" if found.worth > 0 else "words",
         model=found.model,
         language=found.language,
         matched=found.matched,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from hmp_node.actions.context import Context
 from hmp_node.actions.outside import Nearest
-from hmp_node.search.fusion import Background, Hit, fuse
-from hmp_node.search.query import Query
+from hmp_node.search.fusion import Hit, Lexical, Vector, fuse
+from hmp_node.search.query import Frequencies, Narrowed, Query
 from hmp_node.search.query import narrow as narrow_words
 from hmp_node.search.scoring import WEIGHTS, Match, Scorer
 from hmp_node.store import search_index, search_legs
@@ -32,13 +32,14 @@ class Sought:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """``hits`` in their order; what each leg said of them; ``share``: of the vectors; ``asked``: there was a word in
-    the question. ``matched`` documents were found, ``below`` of them under the threshold."""
+    """``hits`` in their order; what each leg said of them; ``worth``: what the vectors counted, 0 for nothing;
+    ``asked``: there was a word in the question. ``matched`` documents were found, ``below`` of them under the
+    threshold."""
 
     hits: Sequence[Hit[int]] = ()
     matches: Mapping[int, Match] = field(default_factory=dict)
     cosines: Mapping[int, float] = field(default_factory=dict)
-    share: float = 0.0
+    worth: float = 0.0
     model: str = ""
     language: str = ""
     matched: int = 0
@@ -59,28 +60,31 @@ async def search(ctx: Context, sought: Sought) -> Found:
     most = max(settings.candidates, sought.depth)
     matches, degraded = await _by_words(ctx, query, sought.narrow, most)
     near = await _by_meaning(ctx, sought, list(matches), most)
-    share = settings.vector_share * near.qualities.get(query.language, 0.0) if near.hits else 0.0
-    cosines = {**dict(near.also), **dict(near.hits)} if share > 0 else {}
-    ranked = fuse(
-        {doc_id: match.score for doc_id, match in matches.items()},
-        cosines,
-        share=share,
-        background=Background(near.mean, near.deviation),
+    cosines = dict((*near.also, *near.hits))
+    fused = fuse(
+        Lexical({doc_id: match.score for doc_id, match in matches.items()}, len(query.terms)),
+        Vector(cosines, near.deviation, settings.vector_share * quality(near.qualities, query.languages)),
+        minimum=settings.minimum_score,
     )
-    hits = [hit for hit in ranked if hit.score >= settings.minimum_score]
     return Found(
-        hits=hits,
+        hits=fused.hits,
         matches=matches,
         cosines=cosines,
-        share=share,
+        worth=fused.worth,
         model=near.model,
         language=query.language,
-        matched=len(ranked),
-        below=len(ranked) - len(hits),
+        matched=len(fused.hits) + fused.below,
+        below=fused.below,
         asked=True,
         me=ctx.me.did,
         degraded=[*degraded, *([near.degraded] if near.degraded else [])],
     )
+
+
+def quality(qualities: Mapping[str, float], languages: Sequence[str]) -> float:
+    """How well the model knows these languages, on average; all that it was tried in, if it is none of them."""
+    asked = [one for one in languages if one in qualities] or list(qualities)
+    return sum(qualities[one] for one in asked) / len(asked) if asked else 0.0
 
 
 async def _by_words(ctx: Context, query: Query, narrow: Narrow, most: int) -> tuple[dict[int, Match], list[str]]:
@@ -88,14 +92,10 @@ async def _by_words(ctx: Context, query: Query, narrow: Narrow, most: int) -> tu
     found: dict[int, Match] = {}
     degraded = []
     for log in (False, True):
-        kinds = [kind for kind in narrow.kinds if (kind == LOG) is log]
-        if not kinds:
+        if not any((kind == LOG) is log for kind in narrow.kinds):
             continue
         frequencies = await search_legs.frequencies(ctx.db, query.tokens(), log=log)
-        look = narrow_words(query, frequencies, ctx.search_settings)
-        rows = await search_legs.candidates(
-            ctx.db, look.match, narrow, weights=_WEIGHTS, log=log, newest=look.newest, limit=most
-        )
+        rows, look = await _candidates(ctx, query, frequencies, narrow, log=log, most=most)
         scorer = Scorer(query, frequencies, await search_legs.size(ctx.db, log=log))
         found |= {doc_id: scorer.match(columns) for doc_id, columns in rows}
         if look.newest:
@@ -105,6 +105,22 @@ async def _by_words(ctx: Context, query: Query, narrow: Narrow, most: int) -> tu
     if query.cut:
         degraded.append(f"only the first words of the question were used (search.query_terms {len(query.terms)})")
     return found, degraded
+
+
+async def _candidates(
+    ctx: Context, query: Query, frequencies: Frequencies, narrow: Narrow, *, log: bool, most: int
+) -> tuple[list[tuple[int, list[str]]], Narrowed]:
+    """Documents and their indexed words; where no phrase stands as it was given, or no document holds all of the words
+    that are everywhere, those that come near."""
+
+    async def fetch(match: str, *, newest: bool) -> list[tuple[int, list[str]]]:
+        return await search_legs.candidates(ctx.db, match, narrow, weights=_WEIGHTS, log=log, newest=newest, limit=most)
+
+    look = narrow_words(query, frequencies, ctx.search_settings)
+    rows = await fetch(look.match, newest=look.newest)
+    if not rows and look.wider != look.match:
+        rows = await fetch(look.wider, newest=look.newest)
+    return rows, look
 
 
 async def _by_meaning(ctx: Context, sought: Sought, matched: Sequence[int], most: int) -> Nearest:

@@ -157,7 +157,7 @@ class Matrix:
                 scores[self._dead] = -np.inf
         chosen = _best(scores, max(_WIDER * limit, limit + _WIDER_BY))
         docs, cosines = self._ranked(chosen if places is None else places[chosen], question, limit)
-        told = scores[np.isfinite(scores)]
+        told = scores[np.isfinite(scores)] * _step(question)
         mean, deviation = (float(told.mean()), float(told.std())) if len(told) else (0.0, 0.0)
         return Near(docs, cosines, round(mean, _DIGITS), round(deviation, _DIGITS))
 
@@ -184,8 +184,7 @@ class Matrix:
     ) -> NDArray[np.float32]:
         if not len(rows):
             return np.empty(0, dtype=np.float32)
-        step = np.abs(question).max() / 127.0
-        whole = np.rint(question / step).astype(np.int8)
+        whole = np.rint(question / _step(question)).astype(np.int8)
         products = np.asarray(numkong.cdist(whole[None], rows, metric="dot"))[0]
         scores: NDArray[np.float32] = products.astype(np.float32)
         scores *= scales
@@ -198,6 +197,11 @@ class Matrix:
         docs = self._docs[places]
         order = np.lexsort((docs, -cosines))[:limit]
         return docs[order].tolist(), cosines[order].tolist()
+
+
+def _step(question: NDArray[np.float32]) -> float:
+    """What one of the whole numbers stands for that a question is compared by; scores are cosines divided by it."""
+    return float(np.abs(question).max()) / 127.0
 
 
 def _best(scores: NDArray[np.float32], count: int) -> Ids:

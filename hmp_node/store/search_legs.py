@@ -141,13 +141,12 @@ async def count(reader: Reader, narrow: Narrow, *, limit: int) -> int:
     return 0 if row is None else int(row[0])
 
 
-async def frequencies(reader: Reader, terms: Sequence[tuple[str, str]], *, log: bool) -> dict[tuple[str, str], int]:
-    """How many documents hold each of these (column, token); those that none holds are left out."""
-    listed, params = in_list(list(dict.fromkeys(token for _, token in terms)))
+async def frequencies(reader: Reader, tokens: Sequence[str], *, log: bool) -> dict[str, int]:
+    """How many documents hold each of these tokens, in any column; those that none holds are left out."""
+    listed, params = in_list(list(tokens))
     table = "search_log_vocab" if log else "search_vocab"
-    rows = await reader.fetch_all(f"SELECT col, term, doc FROM {table} WHERE term IN {listed}", params)
-    wanted = set(terms)
-    return {(column, term): int(docs) for column, term, docs in rows if (column, term) in wanted}
+    rows = await reader.fetch_all(f"SELECT term, doc FROM {table} WHERE term IN {listed}", params)
+    return {term: int(docs) for term, docs in rows}
 
 
 async def size(reader: Reader, *, log: bool) -> int:

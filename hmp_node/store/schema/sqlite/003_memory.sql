@@ -234,5 +234,5 @@ CREATE VIRTUAL TABLE search_text USING fts5 (words, lemmas, stems, beginnings, t
 CREATE VIRTUAL TABLE search_log_text USING fts5 (words, lemmas, stems, beginnings, title, before, after, date, tokenize = "unicode61 remove_diacritics 0");
 
 -- How many documents hold each word: common words are asked last.
-CREATE VIRTUAL TABLE search_vocab USING fts5vocab (search_text, col);
-CREATE VIRTUAL TABLE search_log_vocab USING fts5vocab (search_log_text, col);
+CREATE VIRTUAL TABLE search_vocab USING fts5vocab (search_text, row);
+CREATE VIRTUAL TABLE search_log_vocab USING fts5vocab (search_log_text, row);
