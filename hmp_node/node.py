@@ -344,7 +344,7 @@ async def _mcp(node: Node) -> AsyncIterator[Application]:
     async def call(client: str, action: str, args: dict[str, Any]) -> Any:
         return msgspec.to_builtins(await node.actions.perform(Mcp.named(client), action, args))
 
-    door = await asyncio.to_thread(extras.load, "hmp_node.mcp_server", "mcp")
+    door = await asyncio.to_thread(extras.load, "hmp_node.mcp_server.server", "mcp")
     async with door.application(call, body_bytes=node.settings.api.body_bytes) as application:
         yield application
 

@@ -11,14 +11,14 @@ from hmp_node.errors import Failed, Failure
 
 
 def test_a_part_that_is_there_is_imported() -> None:
-    assert extras.load("hmp_node.mcp_server", "mcp").build
+    assert extras.load("hmp_node.mcp_server.server", "mcp").build
 
 
 def test_a_part_whose_packages_are_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "hmp_node.mcp_server", raising=False)
+    monkeypatch.delitem(sys.modules, "hmp_node.mcp_server.server", raising=False)
     monkeypatch.setitem(sys.modules, "mcp_types", None)
     with pytest.raises(Failed, match="pip install 'hmp-node\\[mcp\\]'") as caught:
-        extras.load("hmp_node.mcp_server", "mcp")
+        extras.load("hmp_node.mcp_server.server", "mcp")
     assert caught.value.code == Failure.NO_EXTRA
 
 

@@ -18,7 +18,7 @@ def mcp(session: Session) -> None:
     from hmp_node import extras
     from hmp_node.cli import bridge
 
-    bridge.serve(session.home, extras.load("hmp_node.mcp_server", "mcp"))
+    bridge.serve(session.home, extras.load("hmp_node.mcp_server.server", "mcp"))
 
 
 @verb("stop", example="hmp-node stop")

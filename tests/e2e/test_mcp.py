@@ -80,7 +80,8 @@ class Raw:
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()
-        self.process.communicate()
+        if self.process.stdout is not None and not self.process.stdout.closed:
+            self.process.communicate()
 
 
 def call(number: int, tool: str, **args: Any) -> dict[str, Any]:
@@ -147,6 +148,17 @@ def test_standard_output_is_the_protocol_alone_and_its_end_is_the_end(home: Path
         out, err = raw.process.communicate(timeout=20)
         assert (out, raw.process.returncode) == (b"", 0)
         assert b"Traceback" not in err
+
+
+def test_requests_from_a_pipe_that_is_closed_behind_them_are_answered(home: Path) -> None:
+    asked = [HELLO, {"jsonrpc": "2.0", "method": "notifications/initialized"}]
+    asked += [call(number, "diary", text=f"entry {number}") for number in range(2, 12)]
+    with Raw(home) as raw:  # no node runs yet, so the answers take their time
+        out, _ = raw.process.communicate("".join(json.dumps(one) + "\n" for one in asked).encode(), timeout=60)
+    answers = {answer["id"]: answer for answer in map(json.loads, out.splitlines())}
+    assert answers.keys() == set(range(1, 12))
+    assert all("diary" in answers[number]["result"]["structuredContent"] for number in range(2, 12))
+    assert raw.process.returncode == 0
 
 
 def test_killed_in_mid_call_it_loses_nothing_that_was_acknowledged(home: Path) -> None:

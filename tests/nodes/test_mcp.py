@@ -15,7 +15,8 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from hmp_node.actions.actors import User
-from hmp_node.mcp_tools import CAUTION, TOOLS
+from hmp_node.mcp_server.rows import CAUTION
+from hmp_node.mcp_server.tools import TOOLS
 from hmp_node.node import Node
 from tests.nodes.assistant import ERAS, NAME, assistant, refused, text_of, told
 from tests.nodes.test_clocks import opened, until
@@ -157,7 +158,7 @@ async def test_an_argument_of_ten_megabytes_is_refused_and_the_next_call_goes_th
             await client.call_tool("diary", {"text": "x" * 10_000_000})
         assert caught.value.data["remedy"]
     async with assistant(node) as client:
-        assert (await refused(client, "diary", text="я" * 600_000))["code"] == "too_large"
+        assert (await refused(client, "diary", text="я" * 1_040_000))["code"] == "too_large"
         assert await told(client, "diary", text="small")
 
 

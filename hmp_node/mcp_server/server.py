@@ -1,4 +1,4 @@
-"""MCP for coding assistants: tools, resources and prompts, served by the SDK (DESIGN 7, 8).
+"""Tools, resources and prompts, served by the SDK.
 
 A door without logic. What is asked goes to the node by one callable, as the actor that the client's own name makes; so
 the gate, the log and the limits are those of every door. Two ways lead here: standard input and output, for a process
@@ -19,15 +19,16 @@ import mcp_types as types
 from mcp.server.caching import CacheHint
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
-from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
 
 from hmp_node import __version__
 from hmp_node.errors import Failed, Failure, HmpError, Reject
-from hmp_node.mcp_prompts import PROMPTS
-from hmp_node.mcp_resources import CHECKPOINT, TEMPLATES, read
-from hmp_node.mcp_tools import TOOLS, Json, Perform, Tool
+from hmp_node.mcp_server import stdio
+from hmp_node.mcp_server.prompts import PROMPTS
+from hmp_node.mcp_server.resources import CHECKPOINT, TEMPLATES, read
+from hmp_node.mcp_server.tool import Json, Perform, Tool
+from hmp_node.mcp_server.tools import TOOLS
 
 # (what the client calls itself, an action's name, its arguments) -> its result
 Call: TypeAlias = Callable[[str, str, Json], Awaitable[Json]]
@@ -77,9 +78,7 @@ def build(call: Call) -> Server[Any]:
 
 async def serve_stdio(call: Call) -> None:
     """Serve one client on standard input and output until it hangs up."""
-    server = build(call)
-    async with stdio_server() as (incoming, outgoing):
-        await server.run(incoming, outgoing, server.create_initialization_options())
+    await stdio.serve(build(call))
 
 
 @contextlib.asynccontextmanager

@@ -6,7 +6,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from hmp_node.errors import Reject, Rejected
-from hmp_node.mcp_tools import Json, Perform, document
+from hmp_node.mcp_server.documents import document
+from hmp_node.mcp_server.tool import Json, Perform
 
 CHECKPOINT: Json = {
     "uri": "log://checkpoint",

@@ -13,9 +13,11 @@ from hmp_node.actions.actors import Mcp
 from hmp_node.actions.capability import decide
 from hmp_node.actions.registry import REGISTRY
 from hmp_node.errors import HmpError
-from hmp_node.mcp_prompts import PROMPTS
-from hmp_node.mcp_server import LISTED
-from hmp_node.mcp_tools import ARGUMENT_BYTES, CAUTION, TEXT_CHARS, TOOLS, Tool, lines_of, row_of
+from hmp_node.mcp_server.prompts import PROMPTS
+from hmp_node.mcp_server.rows import CAUTION, TEXT_CHARS, lines_of, row_of
+from hmp_node.mcp_server.server import LISTED
+from hmp_node.mcp_server.tool import ARGUMENT_BYTES, Tool
+from hmp_node.mcp_server.tools import TOOLS
 
 MAX_TOOLS = 14
 MAX_TOKENS = 3000
@@ -153,7 +155,7 @@ def test_a_long_text_is_cut_in_lists_and_whole_otherwise() -> None:
     view = {"id": 1, "text": "я" * (TEXT_CHARS + 1)}
     cut = row_of(view, ("id", "text"))
     assert (len(cut["text"]), cut["cut"]) == (TEXT_CHARS, TEXT_CHARS + 1)
-    assert row_of(view, ("id", "text"), whole=True) == view
+    assert row_of(view, ("id", "text"), most=None) == view
 
 
 def test_the_caution_is_short() -> None:
