@@ -16,7 +16,8 @@ RowRef: TypeAlias = tuple[str, int]
 
 DIARY, DIARY_LINK, CONCEPT, LINK, THOUGHT = "diary", "diary_link", "concept", "link", "thought"
 NOTE, REPLY, PROCESS, SCRIPT, TABLE = "note", "reply", "process", "script", "table"
-LOOP = "loop"
+MEMORY, PROJECT, SESSION = "memory", "project", "session"
+LOOP, LOG = "loop", "log"
 PROMPT, ANSWER = "prompt", "answer"  # of a tick, named by its number; only in row_log
 
 TABLES: Mapping[str, str] = {
@@ -31,6 +32,9 @@ TABLES: Mapping[str, str] = {
     PROCESS: "process_log",
     TABLE: "agent_tables",
     LOOP: "loop_state",
+    MEMORY: "memories",
+    PROJECT: "projects",
+    SESSION: "sessions",
 }
 TAGGED = (DIARY, THOUGHT, SCRIPT)
 MARKS, TAINTS = "*marks", "*taints"  # in what a row was: its marks and taints, beside its columns

@@ -42,7 +42,7 @@ async def test_a_fresh_store_is_at_the_newest_schema(tmp_path: Path) -> None:
     path = tmp_path / "node.db"
     assert stored_version(path) == 0
     await (await open_sqlite(path, settings=SMALL, now_us=clock())).close()
-    assert stored_version(path) == len(steps()) == 2
+    assert stored_version(path) == len(steps()) == 3
     assert not (tmp_path / "backups").exists()
 
 
@@ -78,12 +78,12 @@ async def test_an_old_store_is_not_upgraded_to_be_read(tmp_path: Path) -> None:
 async def test_a_failing_step_leaves_the_step_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "node.db"
     version_one(path)
-    broken = (*steps(), Step(3, "003_broken.sql", "CREATE TABLE half (id INTEGER);\nCREATE TABLE nonsense;"))
+    broken = (*steps(), Step(len(steps()) + 1, "broken.sql", "CREATE TABLE half (id INTEGER);\nCREATE TABLE nonsense;"))
     monkeypatch.setattr(upgrade, "steps", lambda: broken)
     with pytest.raises(Failed, match="syntax error"):
         await open_sqlite(path, settings=SMALL, now_us=clock())
     monkeypatch.undo()
-    assert stored_version(path) == 2
+    assert stored_version(path) == len(steps())
     assert "half" not in columns(path)
     database = await open_sqlite(path, settings=SMALL, now_us=clock())
     assert await database.fetch_all("SELECT text FROM notes") == [("kept",)]
