@@ -76,7 +76,7 @@ def build_app(
             web.get("/api/v1/actions", api.table),
             web.get("/api/v1/events", _for_user(streams.serve), allow_head=False),
             web.get("/api/v1/openapi.json", api.openapi),
-            web.route("*", PATH, assistants.serve),
+            web.post(PATH, assistants.serve),
             web.get(METADATA, assistants.metadata),
             web.get("/metrics", api.metrics),
             web.get("/healthz", api.healthz),

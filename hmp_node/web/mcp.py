@@ -47,7 +47,7 @@ class Mcp:
         self._over = asyncio.Event()
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        """Any request at ``/mcp``, of the token that is for it."""
+        """A request of the token that is for it. Only POST is: there are no sessions to listen to or to end."""
         if request[ACTOR].kind != "mcp":
             raise Denied(
                 Deny.NO_CAPABILITY,

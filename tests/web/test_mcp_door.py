@@ -63,13 +63,20 @@ async def staged(application: Application, limits: ApiLimits = DEFAULTS) -> Asyn
 
 async def test_a_request_goes_over_whole_and_its_answer_comes_back() -> None:
     async with staged(echo) as (door, stage):
-        for method in ("POST", "DELETE"):
-            async with door.http.request(method, f"{door.url}/mcp?a=1", data="привет".encode(), headers=AS_MCP) as got:
-                assert (got.status, await got.text()) == (207, f"{method} a=1 привет")
+        for _ in range(2):
+            async with door.http.post(f"{door.url}/mcp?a=1", data="привет".encode(), headers=AS_MCP) as got:
+                assert (got.status, await got.text()) == (207, "POST a=1 привет")
                 assert "authorization" not in got.headers["x-names"]
                 assert got.headers["Cache-Control"] == "no-store"
         assert (stage.opened, stage.closed) == (1, 0)
     assert stage.closed == 1
+
+
+async def test_there_are_no_sessions_to_listen_to_or_to_end() -> None:
+    async with staged(echo) as (door, _):
+        for method in ("GET", "DELETE"):
+            async with door.http.request(method, f"{door.url}/mcp", headers=AS_MCP) as got:
+                assert (got.status, got.headers["Allow"]) == (405, "POST")
 
 
 async def test_an_answer_streams_as_it_is_made() -> None:
