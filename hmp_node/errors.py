@@ -99,6 +99,10 @@ class Reject(StrEnum):
     BAD_REPLY = "bad_reply"
     BAD_PATH = "bad_path"
     STALE_APPROVAL = "stale_approval"
+    # the memory
+    STALE_VERSION = "stale_version"
+    DUPLICATE = "duplicate"
+    CYCLE = "cycle"
 
 
 class Deny(StrEnum):

@@ -35,6 +35,9 @@ from hmp_node.actions import (
     log,
     mail,
     mailman,
+    memory,
+    memory_link,
+    memory_read,
     names,
     node,
     note,
@@ -42,6 +45,7 @@ from hmp_node.actions import (
     outbox,
     peer,
     process,
+    project,
     query,
     reach,
     receipt,
@@ -50,6 +54,7 @@ from hmp_node.actions import (
     script,
     seeds,
     send,
+    session,
     shell,
     standing,
     table,
@@ -69,9 +74,9 @@ from hmp_node.wire.container import VerifiedContainer
 
 SUBJECTS = (  # importing them fills the table
     *(announce, approval, book, clean, concept, cycle, diary, diary_relation, explain, file),
-    *(find, grant, link, llm, log, mail, mailman, node, note, note_keep),
-    *(outbox, peer, process, query, reach, receipt, receive, revoke, script, seeds),
-    *(send, shell, table, thought, tick),
+    *(find, grant, link, llm, log, mail, mailman, memory, memory_link, memory_read, node, note, note_keep),
+    *(outbox, peer, process, project, query, reach, receipt, receive, revoke, script, seeds),
+    *(send, session, shell, table, thought, tick),
 )
 MAX_KEY = 200
 QUIET_US = 60_000_000  # a peer's refusals of one kind are recorded once in so long

@@ -13,10 +13,10 @@ from hmp_node.actions.actors import Actor
 from hmp_node.actions.context import Context
 from hmp_node.actions.registry import REGISTRY, RowNumber, action
 from hmp_node.errors import Reject, Rejected
-from hmp_node.store import notes, ticks, trail
+from hmp_node.store import memories, notes, ticks, trail
 from hmp_node.store.database import ConstraintBroken, Tx
 from hmp_node.store.ticks import CommandRow, TickRow
-from hmp_node.store.trail import NOTE, Write
+from hmp_node.store.trail import MEMORY, NOTE, Write
 
 
 class TickList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -228,6 +228,8 @@ async def _take_back(tx: Tx, write: Write) -> str:
         return ""
     try:
         await trail.take_back(tx, write)
+        if write.kind == MEMORY and write.before is not None:
+            await memories.put_back(tx, write.row_id, write.before[trail.ASIDE])
     except ConstraintBroken:
         return "what it hangs on is gone, or its name is taken"
     return ""

@@ -13,7 +13,7 @@ from hmp_node.actions import journal
 from hmp_node.actions.actors import Actor
 from hmp_node.actions.context import Context
 from hmp_node.errors import Denied, Deny
-from hmp_node.store import peers, trail
+from hmp_node.store import memories, peers, trail
 from hmp_node.store.database import Reader, Tx
 from hmp_node.store.trail import RowRef, Taint
 
@@ -28,7 +28,8 @@ async def before(tx: Tx, kind: str, row_id: int) -> dict[str, Any] | None:
     if row is None:
         return None
     marks, taints = await trail.marks(tx, kind, row_id), await trail.own_taints(tx, kind, row_id)
-    return {**row, trail.MARKS: marks, trail.TAINTS: taints}
+    was = {**row, trail.MARKS: marks, trail.TAINTS: taints}
+    return was if kind != trail.MEMORY else {**was, trail.ASIDE: await memories.aside(tx, row_id)}
 
 
 async def wrote(

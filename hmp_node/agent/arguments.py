@@ -64,6 +64,28 @@ _RENAMES: Mapping[str, Mapping[str, str]] = {
     "thought.pin": _IDS,
     "thought.list": _TAG,
     "thought.search": _QUERY,
+    "memory.add": {**_CONTENT, "tag": "tags", "kind": "type"},
+    "memory.update": {**_CONTENT, "memory_id": "id", "tag": "tags"},
+    "memory.supersede": {**_CONTENT, "memory_id": "id"},
+    "memory.get": _IDS,
+    "memory.archive": _IDS,
+    "memory.restore": _IDS,
+    "memory.list": {"tag": "tags", "type": "types", "kind": "types", "status": "states"},
+    "memory.history": {"memory_id": "id"},
+    "memory.as_of": {"date": "at", "time": "at", "type": "types"},
+    "memory.link": {
+        "from": "source", "source_id": "source", "from_id": "source", "relation": "type", "link_type": "type",
+        "to": "target", "target_id": "target", "to_id": "target",
+    },
+    "memory.unlink": {"source_id": "source", "target_id": "target", "relation": "type", "link_type": "type"},
+    "memory.links": {"memory_id": "id", "hops": "depth"},
+    "project.add": {"title": "name", "description": "summary"},
+    "project.get": {"name": "project", "id": "project"},
+    "project.update": {"id": "project", "description": "summary"},
+    "project.archive": {"name": "project", "id": "project"},
+    "session.save": {"text": "summary", "session_summary": "summary", "tasks": "todo", "notes": "architecture_notes"},
+    "session.resume": {"name": "project", "id": "project"},
+    "session.list": {"name": "project"},
     "note.add": {**_TEXT, "tag": "tags"},
     "note.update": _TEXT,
     "note.show": _IDS,
@@ -312,6 +334,14 @@ def _links(value: Any) -> Any:
     return [_spelled(one, names) if isinstance(one, dict) else one for one in listed]
 
 
+def _tasks(value: Any) -> Any:
+    """What is to be done: a list of texts, or of ``{task, priority, note}``, perhaps within ``{tasks}``."""
+    if isinstance(value, dict) and value.keys() == {"tasks"}:
+        value = value["tasks"]
+    listed = _listed(value)
+    return [{"task": one} if isinstance(one, str) else one for one in listed] if isinstance(listed, list) else value
+
+
 def _columns(value: Any) -> Any:
     """Columns with their types: a list of ``{name, type}``, or one object of names and types."""
     if isinstance(value, dict):
@@ -344,6 +374,9 @@ _SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "table.create": {"columns": _columns},
     "table.insert": {"rows": _listed},
     "table.select": {"columns": _words, "order": _words},
+    "memory.list": {"types": _words, "states": _words},
+    "memory.as_of": {"types": _words},
+    "session.save": {"todo": _tasks},
     "cycle.mode": {"mode": _one_of(_MODES), "filter": _filter},
     "cycle.idle": {"notes": _filter, "processes": _numbers},
 }

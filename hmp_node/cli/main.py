@@ -27,6 +27,7 @@ from hmp_node.cli import (
     log,
     mail,
     mailman,
+    memory,
     mind,
     notes,
     peers,
@@ -75,7 +76,7 @@ def cli(ctx: click.Context, home: str | None) -> None:
 
 for module in (
     *(lifecycle, health, mail, notes, join, find, peers, mailman, grants),
-    *(llm, think, mind, process, shell, log, assistant, actions),
+    *(memory, llm, think, mind, process, shell, log, assistant, actions),
 ):
     for command in module.VERBS:
         cli.add_command(command)

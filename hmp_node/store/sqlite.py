@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import sqlite3
 import time
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import aiosqlite
 
@@ -185,7 +186,8 @@ class SqliteDatabase:
                 f"journal_size_limit = {_WAL_KEPT_BYTES}",
             ):
                 connection.execute(f"PRAGMA {pragma}")
-            connection.create_function("fold", 1, fold, deterministic=True)
+            for name, (arity, function) in FUNCTIONS.items():
+                connection.create_function(name, arity, function, deterministic=True)
             upgrade(connection, path, now_us=self._now_us())
         except sqlite3.Error as error:
             connection.close()
@@ -218,7 +220,8 @@ class _Readers:
                     cached_statements=_CACHED_STATEMENTS,
                 )
                 self._all.append(connection)
-                await connection.create_function("fold", 1, fold, deterministic=True)
+                for name, (arity, function) in FUNCTIONS.items():
+                    await connection.create_function(name, arity, function, deterministic=True)
                 await connection.execute_fetchall("PRAGMA query_only = ON")
                 await connection.execute_fetchall(f"PRAGMA cache_size = -{self._settings.cache_kib}")
                 self._idle.put_nowait(connection)
@@ -286,6 +289,21 @@ def fold(text: str | None) -> str | None:
     if text.isascii():
         return text.lower()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
+
+
+def json_field(text: str | None, key: str) -> str | None:
+    """SQL's ``json_field(object, key)``: a text, number or boolean in a JSON object, as text; else NULL."""
+    try:
+        value = json.loads(text or "{}").get(key)
+    except (ValueError, AttributeError):
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, str | int | float) else None
+
+
+# What our SQL has beyond the engine's own functions, and how many arguments each takes.
+FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {"fold": (1, fold), "json_field": (2, json_field)}
 
 
 def _check_readable(path: Path) -> None:

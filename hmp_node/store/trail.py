@@ -37,12 +37,15 @@ TABLES: Mapping[str, str] = {
     SESSION: "sessions",
 }
 TAGGED = (DIARY, THOUGHT, SCRIPT)
-MARKS, TAINTS = "*marks", "*taints"  # in what a row was: its marks and taints, beside its columns
-_NO_COLUMNS = ("result", MARKS, TAINTS)  # process_log's result is generated
+# In what a row was: its marks, its taints, and what else is kept beside it, besides its columns.
+MARKS, TAINTS, ASIDE = "*marks", "*taints", "*aside"
+# process_log's result is generated; the index of the search writes the two of memories.
+_NO_COLUMNS = ("result", "content_tsv", "embedding", MARKS, TAINTS, ASIDE)
 # What goes with a row when it is deleted: kind, table, and the columns that name the row.
 _HANGING = {
     CONCEPT: (LINK, "links", ("from_concept_id", "to_concept_id")),
     DIARY: (DIARY_LINK, "diary_graph_index", ("source_entry_id", "target_entry_id")),
+    PROJECT: (MEMORY, "memories", ("project_id",)),
 }
 PINNED, ARCHIVED = "pinned", "archived"
 
@@ -167,7 +170,7 @@ async def exists(reader: Reader, kind: str, row_id: int) -> bool:
 
 async def row(reader: Reader, kind: str, row_id: int) -> dict[str, Any] | None:
     """All columns of a row, by name."""
-    columns = await _columns(reader, TABLES[kind])
+    columns = [name for name in await _columns(reader, TABLES[kind]) if name not in _NO_COLUMNS]
     found = await reader.fetch_one(f"SELECT {', '.join(columns)} FROM {TABLES[kind]} WHERE id = :id", {"id": row_id})
     return None if found is None else dict(zip(columns, found, strict=True))
 
@@ -294,7 +297,7 @@ async def hangs_on(reader: Reader, write: Write) -> bool:
         return False
     kind, table, ends = _HANGING[write.kind]
     found = await reader.fetch_one(
-        f"SELECT 1 FROM {table} t WHERE (t.{ends[0]} = :row OR t.{ends[1]} = :row) AND NOT EXISTS"
+        f"SELECT 1 FROM {table} t WHERE ({' OR '.join(f't.{end} = :row' for end in ends)}) AND NOT EXISTS"
         " (SELECT 1 FROM mind_writes w"
         " WHERE w.kind = :kind AND w.row_id = t.id AND w.tick = :tick AND w.before IS NULL) LIMIT 1",
         {"row": write.row_id, "kind": kind, "tick": write.tick},

@@ -27,32 +27,34 @@ def _names(text: str) -> list[str]:
 
 # Every action that a model holds has its place here; a new one has to be placed.
 READS = _names("""
-    approval.list concept.expand concept.list concept.read concept.search cycle.show cycle.status diary.list diary.read
-    diary.relations diary.search diary.tag_stats file.list file.read grant.list link.list link.read llm.list log.show
-    log.verify mailman.list node.help node.id node.status note.counts note.inbox note.list note.outbox note.show
-    note.wait peer.list peer.show peer.verify process.list process.output reply.list script.list script.read table.list
-    table.select thought.list thought.read thought.search tick.list
+    approval.list concept.expand concept.list concept.read concept.search cycle.show cycle.status diary.list
+    diary.read diary.relations diary.search diary.tag_stats file.list file.read grant.list link.list link.read
+    llm.list log.show log.verify mailman.list memory.as_of memory.get memory.history memory.links memory.list
+    node.help node.id node.status note.counts note.inbox note.list note.outbox note.show note.wait peer.list peer.show
+    peer.verify process.list process.output project.get project.list reply.list script.list script.read session.list
+    session.resume table.list table.select thought.list thought.read thought.search tick.list
 """)
 WRITES_ITS_OWN_MIND = _names("""
     concept.add concept.merge concept.pin concept.update cycle.idle cycle.mode cycle.pause cycle.set diary.add
-    diary.link diary.pin diary.update link.add link.update note.add note.mark_read note.read
-    note.tag process.close thought.add thought.pin thought.update
+    diary.link diary.pin diary.update link.add link.update memory.add memory.link memory.restore memory.supersede
+    memory.unlink memory.update note.add note.mark_read note.read note.tag process.close project.add project.update
+    session.save thought.add thought.pin thought.update
 """)
 WAITS = _names("""
-    note.hide diary.archive note.update
-    concept.delete diary.delete diary.unlink file.write link.delete llm.select node.doctor note.clean note.delete
-    note.send peer.find process.clean process.start process.stop reply.clean script.add script.delete script.run
-    shell.run table.create table.delete table.drop table.insert table.update thought.delete
+    concept.delete diary.archive diary.delete diary.unlink file.write link.delete llm.select memory.archive
+    node.doctor note.clean note.delete note.hide note.send note.update peer.find process.clean process.start
+    process.stop project.archive reply.clean script.add script.delete script.run shell.run table.create table.delete
+    table.drop table.insert table.update thought.delete
 """)
 # Results that hold nothing but rows whose taint the store knows by their kind and id (`once_command.RECORDS`, the note
 # of a view), or facts of this node: they name no author themselves.
 NAMES_NOBODY = _names("""
     concept.delete concept.list concept.merge concept.pin concept.read concept.search diary.add diary.archive
     diary.delete diary.list diary.pin diary.read diary.search diary.unlink file.write grant.list link.delete llm.list
-    llm.select log.verify node.help node.id node.status note.add note.clean note.counts note.delete note.hide
-    note.mark_read note.send note.update peer.verify process.clean process.close process.start process.stop reply.clean
-    script.add script.delete script.run shell.run table.delete table.drop table.insert table.update thought.add
-    thought.delete thought.pin
+    llm.select log.verify memory.archive memory.link memory.restore memory.unlink node.help node.id node.status
+    note.add note.clean note.counts note.delete note.hide note.mark_read note.send note.update peer.verify
+    process.clean process.close process.start process.stop reply.clean script.add script.delete script.run shell.run
+    table.delete table.drop table.insert table.update thought.add thought.delete thought.pin
 """)
 ITS_OWN_MATTERS = ("llm.update", "llm.register", "llm.remove", "grant.add", "grant.remove", "peer.trust", "peer.join")
 

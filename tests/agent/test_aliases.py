@@ -68,9 +68,19 @@ NAMES = {
     "concept.expand": "graph.expand граф.раскрыть",
     "concept.merge": "graph.merge concepts.merge",
     "link.add": "graph.link links.add связь.добавить",
-    "thought.add": "memory.add llm_memory.add llm_memory mem.add память.добавить memory memoria.añadir",
-    "thought.list": "memory.list llm_memory.list память.список",
-    "thought.delete": "memory.delete memory.remove память.удалить",
+    "thought.add": "llm_memory.add llm_memory мысль.добавить thought pensamiento.añadir thought.save",
+    "thought.list": "llm_memory.list мысль.список",
+    "thought.delete": "thought.delete llm_memory.delete мысль.удалить",
+    "memory.add": "memory_add mem.add память.добавить memory memoria.añadir memory.save пам'ять.додати",
+    "memory.get": "memory.read memory.show память.прочитать",
+    "memory.list": "memory.list память.список",
+    "memory.archive": "memory.delete memory.remove память.удалить memory.archive",
+    "memory.supersede": "memory.replace память.заменить",
+    "memory.as_of": "memory.as_of memory.as-of memory.asof",
+    "project.add": "projects.create проект.создать",
+    "project.archive": "project.restore project.delete",
+    "session.save": "session_save сессия.сохранить session.write",
+    "session.resume": "session.continue сесія.продовжити session.read",
     "note.add": "notes.add note заметка заметки.добавить nota",
     "note.read": "notes.read заметки.прочитать",
     "note.mark_read": "notes.mark_read notes.markRead notes.mark-read заметки.прочитано",
@@ -139,9 +149,13 @@ ARGS: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
     ("graph.query", {"name_like": "канал", "limit": 50}, "concept.search", {"query": "канал", "limit": 50}),
     ("graph.query", {"kind": "link", "relation_type": "is_a"}, "link.list", {"relation": "is_a"}),
     ("graph.expand", {"id": 77, "depth": 2}, "concept.expand", {"id": 77, "depth": 2}),
-    ("memory.add", {"title": "t", "text": "c", "tags": "a,b"}, "thought.add",
+    ("llm_memory.add", {"title": "t", "text": "c", "tags": "a,b"}, "thought.add",
      {"title": "t", "content": "c", "tags": ["a", "b"]}),
-    ("memory.list", {"tags": "songs", "limit": 10}, "thought.list", {"tag": "songs", "limit": 10}),
+    ("memory.add", {"title": "t", "text": "c", "tags": "a,b"}, "memory.add",
+     {"title": "t", "content": "c", "tags": ["a", "b"]}),
+    ("llm_memory.list", {"tags": "songs", "limit": 10}, "thought.list", {"tag": "songs", "limit": 10}),
+    ("memory.list", {"tags": "songs", "limit": 10}, "memory.list", {"tags": ["songs"], "limit": 10}),
+    ("memory.delete", {"id": 3}, "memory.archive", {"ids": [3]}),
     ("notes.read", {"ids": [1, 2]}, "note.show", {"ids": [1, 2]}),
     ("notes.read", {"id": 7}, "note.read", {"id": 7}),
     ("notes.list", {"tags": "шкаф", "read": 0}, "note.list", {"tag": "шкаф", "unread": True}),
@@ -242,7 +256,7 @@ def test_every_name_of_the_injection_cases_is_known_or_no_command() -> None:
 
 def test_suggestions() -> None:
     assert suggest("diary.ad", KNOWN) == "diary.add"
-    assert suggest("memory.lst", KNOWN) == "thought.list"
+    assert suggest("memory.lst", KNOWN) == "memory.list"
     assert suggest("отправить_сообщение", KNOWN) == "note.send"
     assert suggest("qqqqqq", KNOWN) is None
     assert suggest("", KNOWN) is None

@@ -420,7 +420,7 @@ def test_without_markers_only_fenced_objects_of_a_known_type_count() -> None:
         assert meant(parsed) == BOTH
         assert (parsed.prose, parsed.marked) == ("Так.", False)
     assert meant(read(f'```json\n{{"commands": [{ADD}]}}\n```')) == SNOW
-    assert meant(read('```json\n{"name": "memory.list", "args": {}}\n```')) == [("thought.list", {})]
+    assert meant(read('```json\n{"name": "llm_memory.list", "args": {}}\n```')) == [("thought.list", {})]
     for inert in (
         ADD,
         f"inline {ADD} only",

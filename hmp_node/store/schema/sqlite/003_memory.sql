@@ -232,3 +232,7 @@ INSERT INTO search_pending (kind, row_id) SELECT 'log', id FROM log_messages WHE
 -- The words of the documents, analysed (docs/reference/search.md); rowid is search_docs.id.
 CREATE VIRTUAL TABLE search_text USING fts5 (title, words, lemmas, near, date, tokenize = "unicode61 remove_diacritics 0");
 CREATE VIRTUAL TABLE search_log_text USING fts5 (title, words, lemmas, near, date, tokenize = "unicode61 remove_diacritics 0");
+
+-- How many documents hold each word: common words are asked last.
+CREATE VIRTUAL TABLE search_vocab USING fts5vocab (search_text, row);
+CREATE VIRTUAL TABLE search_log_vocab USING fts5vocab (search_log_text, row);
