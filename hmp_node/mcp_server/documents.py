@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hmp_node.mcp_server.mail import NOTE, note_row
+from hmp_node.mcp_server.memory import MEMORY, memory_row
 from hmp_node.mcp_server.mind import CONCEPT, DIARY
 from hmp_node.mcp_server.rows import CAUTION, body_of, line, row_of
 from hmp_node.mcp_server.tool import TEXT, THING, Given, Json, Perform, Tool, bad, number
 
 THOUGHT = ("id", "title", "content", "tags", "created_at", "updated_at")
 _KINDS: dict[str, tuple[str, str, Sequence[str]]] = {  # the action, the list in its result, the fields of a row
+    "memory": ("memory.get", "memories", MEMORY),
     "note": ("note.show", "notes", NOTE),
     "diary": ("diary.read", "diary", DIARY),
     "concept": ("concept.read", "concepts", CONCEPT),
     "thought": ("thought.read", "thoughts", THOUGHT),
 }
+_SHAPES: dict[str, Callable[..., Json]] = {"note": note_row, "memory": memory_row}
 
 
 async def document(perform: Perform, ref: str) -> Json:
@@ -26,7 +29,8 @@ async def document(perform: Perform, ref: str) -> Json:
         raise bad(f"{ref[:60]!r} is no id", f"KIND:NUMBER with a kind of {', '.join(_KINDS)}")
     action, name, names = _KINDS[kind]
     (view,) = (await perform(action, {"ids": [number(digits, "id")]}))[name]
-    row = note_row(view, most=None) if kind == "note" else row_of(view, names, most=None)
+    shape = _SHAPES.get(kind)
+    row = row_of(view, names, most=None) if shape is None else shape(view, most=None)
     body = body_of(row)
     text = "" if body is None else row.pop(body)
     title = row.pop("title", None) or row.pop("name", None) or line(text)[:80]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hmp_node.mcp_server.rows import PAGE, asked, given, paged, row_of
-from hmp_node.mcp_server.tool import LIMIT, ROWS, TEXT, TEXTS, WHOLE, Given, Json, Perform, Tool, alone, pick
+from hmp_node.mcp_server.tool import LIMIT, ROWS, TEXT, TEXTS, WHEN, WHOLE, Given, Json, Perform, Tool, alone, pick
 
 DIARY = ("id", "text", "tags", "priority", "timestamp", "llm_id")
 CONCEPT = ("id", "name", "description", "timestamp")
@@ -46,8 +46,8 @@ DIARY_TOOL = Tool(
         "tags": TEXTS,
         "priority": WHOLE,
         "query": TEXT,
-        "from": TEXT,
-        "to": TEXT,
+        "from": WHEN,
+        "to": WHEN,
         "limit": LIMIT,
         "cursor": TEXT,
     },

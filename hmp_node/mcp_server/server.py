@@ -26,7 +26,7 @@ from hmp_node import __version__
 from hmp_node.errors import Failed, Failure, HmpError, Reject
 from hmp_node.mcp_server import stdio
 from hmp_node.mcp_server.prompts import PROMPTS
-from hmp_node.mcp_server.resources import CHECKPOINT, TEMPLATES, read
+from hmp_node.mcp_server.resources import TEMPLATES, listed, read
 from hmp_node.mcp_server.tool import Json, Perform, Tool
 from hmp_node.mcp_server.tools import TOOLS
 
@@ -119,9 +119,10 @@ class _Handlers:
             content=[types.TextContent(type="text", text=result.text)], structured_content=result.value
         )
 
-    async def list_resources(self, _ctx: Context, _params: object) -> types.ListResourcesResult:
-        """``resources/list``: the checkpoint of the log."""
-        return types.ListResourcesResult(resources=[types.Resource(**CHECKPOINT)])
+    async def list_resources(self, ctx: Context, _params: object) -> types.ListResourcesResult:
+        """``resources/list``: the checkpoint of the log, and the projects."""
+        rows = await self._asked(listed(self._as(ctx)))
+        return types.ListResourcesResult(resources=[types.Resource(**row) for row in rows])
 
     async def list_templates(self, _ctx: Context, _params: object) -> types.ListResourceTemplatesResult:
         """``resources/templates/list``."""

@@ -21,6 +21,7 @@ WHOLES: Json = {"type": "array", "items": {"type": "integer"}}
 FLAG: Json = {"type": "boolean"}
 THING: Json = {"type": "object"}
 ROWS: Json = {"type": "array", "items": {"type": "object"}}
+WHEN: Json = {"type": "string", "description": "UTC: YYYY-MM-DD or YYYY-MM-DDTHH:MM:SSZ"}
 LIMIT: Json = {"type": "integer", "minimum": 1, "maximum": 100}
 _KINDS: dict[str, type] = {"string": str, "array": list, "integer": int, "boolean": bool, "object": dict}
 

@@ -22,6 +22,12 @@ from hmp_node.mcp_server.tools import TOOLS
 MAX_TOOLS = 14
 MAX_TOKENS = 3000
 PAIRS = {  # which actions' types a tool's arguments and results come from; what a tool adds of its own
+    "memory_add": (["memory.add", "memory.update"], []),
+    "memory_get": (["memory.get", "memory.links"], ["links"]),
+    "memory_link": (["memory.link"], []),
+    "memory_supersede": (["memory.supersede"], []),
+    "session_save": (["session.save", "project.get", "project.add"], ["session", "project_begun"]),
+    "session_resume": (["session.resume", "project.list"], []),
     "note_send": (["note.send"], []),
     "note_inbox": (["note.inbox"], ["cursor", "next_cursor"]),
     "peers": (["peer.list"], ["cursor", "next_cursor"]),

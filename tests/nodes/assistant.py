@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -46,3 +47,10 @@ async def refused(client: Client, tool: str, **args: Any) -> Any:
 def text_of(result: types.CallToolResult) -> str:
     """What a client that shows text shows."""
     return "\n".join(part.text for part in result.content if isinstance(part, types.TextContent))
+
+
+async def attached(client: Client, uri: str) -> Any:
+    """What a resource holds."""
+    (content,) = (await client.read_resource(uri)).contents
+    assert isinstance(content, types.TextResourceContents)
+    return json.loads(content.text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,13 @@ from typing import Any
 import aiohttp
 import mcp_types as types
 import pytest
-from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from hmp_node.actions.actors import User
 from hmp_node.mcp_server.rows import CAUTION
 from hmp_node.mcp_server.tools import TOOLS
 from hmp_node.node import Node
-from tests.nodes.assistant import ERAS, NAME, assistant, refused, text_of, told
+from tests.nodes.assistant import ERAS, NAME, assistant, attached, refused, text_of, told
 from tests.nodes.test_clocks import opened, until
 
 
@@ -31,13 +29,6 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
 @pytest.fixture(params=ERAS)
 def era(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-async def attached(client: Client, uri: str) -> Any:
-    """What a resource holds."""
-    (content,) = (await client.read_resource(uri)).contents
-    assert isinstance(content, types.TextResourceContents)
-    return json.loads(content.text)
 
 
 async def log_of(node: Node) -> list[Any]:
