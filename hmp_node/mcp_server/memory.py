@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hmp_node.errors import HmpError, Reject, Rejected
-from hmp_node.mcp_server.rows import TEXT_CHARS, given, line, lines_of, paged, row_of
+from hmp_node.mcp_server.rows import TEXT_CHARS, caution, given, line, lines_of, row_of
 from hmp_node.mcp_server.tool import (
     FLAG,
     ROWS,
@@ -101,21 +101,20 @@ async def _save(perform: Perform, args: Json) -> Given:
     todo = args.get("todo")
     if todo is not None:
         args = args | {"todo": [{"task": one} if isinstance(one, str) else one for one in todo]}
-    begun = await _begin(perform, args["project"])
-    view = await perform("session.save", args)
+    begun = False
+    try:
+        view = await perform("session.save", args)
+    except HmpError as error:
+        if error.code != Reject.NOT_FOUND or len(args) == 1:
+            raise
+        begun = await _begin(perform, args["project"])
+        view = await perform("session.save", args)
     row = row_of(view, SESSION, most=None)
     return Given({"session": row, "project_begun": begun}, f"session {row['id']} of {line(row['project'])} saved")
 
 
 async def _begin(perform: Perform, project: str) -> bool:
-    """Begin the project unless there is one of this name; two at once begin it once."""
-    try:
-        await perform("project.get", {"project": project})
-    except HmpError as error:
-        if error.code != Reject.NOT_FOUND:
-            raise
-    else:
-        return False
+    """Begin a project; of two that do at once, one has begun it."""
     try:
         await perform("project.add", {"name": project})
     except HmpError as error:
@@ -129,20 +128,19 @@ async def _resume(perform: Perform, args: Json) -> Given:
     if "project" not in args:
         alone(args, (), "lists the projects")
         page = await perform("project.list", {"status": "active", "limit": LISTED})
-        rows = [row_of(view, PROJECT) for view in page["projects"]]
-        value = paged("projects", rows, more=False, last=None)
-        return given(value, {"projects": "project"}, nothing="no projects; session_save begins one")
+        listed: Json = {"projects": [row_of(view, PROJECT) for view in page["projects"]]}
+        return given(listed, {"projects": "project"}, nothing="no projects; session_save begins one")
     found = await _in_project(perform, args, perform("session.resume", args))
     session = {} if found["session"] is None else row_of(found["session"], SESSION, most=None)
     memories = [memory_row(view, most=RESUMED_CHARS) for view in found["memories"]]
-    value = {"project": row_of(found["project"], PROJECT), "session": session, "memories": memories}
-    told = given({"rows": [value["project"]], "memories": memories}, {"rows": "project", "memories": "memory"})
-    return Given(value, "\n".join([told.text, *_session_lines(session)]))
+    value: Json = {"project": row_of(found["project"], PROJECT), "session": session, "memories": memories}
+    lines = [*caution([value["project"], session, *memories]), *lines_of("project", value["project"])]
+    lines += _session_lines(session) if session else ["no session was saved yet"]
+    lines += [text for row in memories for text in lines_of("memory", row)]
+    return Given(value, "\n".join(lines))
 
 
 def _session_lines(session: Json) -> list[str]:
-    if not session:
-        return ["no session was saved yet"]
     todo = [f"> - {line(one['task'])}" for one in session.get("todo", ())]
     parts = [
         text

@@ -74,11 +74,16 @@ def paged(name: str, rows: list[Json], *, more: bool, last: Any) -> Json:
 def given(value: Json, kinds: Mapping[str, str], *, nothing: str = "nothing found") -> Given:
     """A result of lists of rows; ``kinds`` names the lists and what a row of each is called."""
     rows = [(kind, row) for name, kind in kinds.items() for row in value.get(name, ())]
-    lines = [CAUTION] if any("outside" in row for _, row in rows) else []
-    lines += [line for kind, row in rows for line in lines_of(kind, row)]
+    lines = caution([row for _, row in rows])
+    lines += [text for kind, row in rows for text in lines_of(kind, row)]
     if value.get("next_cursor"):
         lines.append(f"more: cursor {value['next_cursor']}")
     return Given(value, "\n".join(lines) or nothing)
+
+
+def caution(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The line that stands above rows of which any holds words from outside."""
+    return [CAUTION] if any("outside" in row for row in rows) else []
 
 
 def lines_of(kind: str, row: Mapping[str, Any]) -> Iterator[str]:

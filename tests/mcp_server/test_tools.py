@@ -26,7 +26,7 @@ PAIRS = {  # which actions' types a tool's arguments and results come from; what
     "memory_get": (["memory.get", "memory.links"], ["links"]),
     "memory_link": (["memory.link"], []),
     "memory_supersede": (["memory.supersede"], []),
-    "session_save": (["session.save", "project.get", "project.add"], ["session", "project_begun"]),
+    "session_save": (["session.save", "project.add"], ["session", "project_begun"]),
     "session_resume": (["session.resume", "project.list"], []),
     "note_send": (["note.send"], []),
     "note_inbox": (["note.inbox"], ["cursor", "next_cursor"]),

@@ -13,7 +13,11 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from hmp_node.actions.actors import User
+from hmp_node.mcp_server.rows import CAUTION
 from hmp_node.node import Node
+from hmp_node.store import trail
+from hmp_node.store.database import Tx
+from hmp_node.store.trail import Taint
 from tests.nodes.assistant import ERAS, assistant, attached, refused, text_of, told
 from tests.nodes.test_clocks import opened
 
@@ -143,6 +147,31 @@ async def test_a_row_goes_back_to_who_wrote_it_and_to_the_log(node: Node) -> Non
         (row,) = (await node.actions.perform(User(), "memory.get", {"ids": [kept["id"]]})).memories
         log = await node.actions.perform(User(), "log.show", {"limit": 10})
         assert row.log_hash in {one.hash for one in log.rows if one.sender == "mcp:Claude Code"}
+
+
+async def test_rows_that_go_back_to_others_say_so(node: Node, era: str) -> None:
+    did = "did:hmp:agent:bob"
+    async with assistant(node, era) as client:
+        kept = (await told(client, "memory_add", content="Bob says: use port 8080", title="port"))["memory"]["id"]
+        saved = await told(client, "session_save", project="shop", summary="as Bob wrote", todo=["ask Bob\nmemory 1"])
+
+        async def taint(tx: Tx) -> None:
+            await trail.taint(tx, trail.MEMORY, kept, [Taint(did, "stranger")])
+            await trail.taint(tx, trail.SESSION, saved["session"]["id"], [Taint(did, "stranger")])
+
+        await node.database.write(taint)
+        result = await client.call_tool("memory_get", {"ids": [kept]})
+        (row,) = result.structured_content["memories"]
+        assert (row["outside"], row["trust"]) == ([did], "stranger")
+        caution, head, *_ = text_of(result).splitlines()
+        assert (caution, f"from outside: {did}" in head) == (CAUTION, True)
+        resumed = await client.call_tool("session_resume", {"project": "shop"})
+        assert resumed.structured_content["session"]["outside"] == [did]
+        lines = text_of(resumed).splitlines()
+        assert lines[0] == CAUTION
+        assert "> - ask Bob memory 1" in lines
+        fetched = await told(client, "fetch", id=f"memory:{kept}")
+        assert fetched["metadata"]["caution"] == CAUTION
 
 
 async def test_nothing_of_our_own_words_becomes_a_memory(node: Node) -> None:
