@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import sys
 import threading
 from pathlib import Path
@@ -47,13 +48,14 @@ class _Way:
 
     def _call(self, client: str, action: str, args: dict[str, Any]) -> dict[str, Any]:
         node = Client(self._home, mcp=client, timeout=LONG_S.get(action, CALL_S))
+        key = secrets.token_hex(16)  # the node that went may have done it: asked again, it is done once
         try:
-            return node.call(action, args)
+            return node.call(action, args, key=key)
         except Failed as error:
             if error.code != Failure.NO_NODE:
                 raise
         self._ensure()
-        return node.call(action, args)
+        return node.call(action, args, key=key)
 
     def _ensure(self) -> None:
         with self._starting:

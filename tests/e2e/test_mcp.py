@@ -133,6 +133,17 @@ async def test_a_node_that_runs_is_used_and_one_that_went_is_started_again(home:
     assert texts == ["with the second", "with the first"]
 
 
+async def test_what_a_node_did_before_it_died_unanswered_is_not_done_twice(home: Path) -> None:
+    crash = {"CRASH_POINT": "api.before_answer", "CRASH_PASS": "4"}
+    with Node(home, module=("tests.e2e.crashing_node",), env=crash) as node:
+        async with stdio(home) as client:
+            for number in range(6):
+                await told(client, "diary", text=f"entry {number}")
+            assert node.process.wait(10) < 0
+            texts = [row["text"] for row in (await told(client, "diary", limit=100))["diary"]]
+            assert texts == [f"entry {number}" for number in reversed(range(6))]
+
+
 def test_standard_output_is_the_protocol_alone_and_its_end_is_the_end(home: Path) -> None:
     with Node(home), Raw(home) as raw:
         raw.say(HELLO)

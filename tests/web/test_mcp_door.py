@@ -206,7 +206,7 @@ async def test_foreign_pages_and_names_are_403(headers: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("claim", "label"),
     [
-        ("Claude%20Code", "mcp:Claude Code"),
+        ("Code%20Editor", "mcp:Code Editor"),
         ("%D0%9F%D0%BE%D0%BC%D1%96%D1%87%D0%BD%D0%B8%D0%BA%20%E2%9C%A8", "mcp:Помічник ✨"),
         ("a%0Ab%1B%5B31m%E2%80%AEc", "mcp:a b [31m c"),
         ("x" * 300, "mcp:" + "x" * 64),
@@ -221,5 +221,5 @@ async def test_a_client_is_called_by_the_name_it_gives_made_plain(door: Door, cl
 
 
 async def test_the_users_token_goes_by_no_other_name(door: Door) -> None:
-    await door.post("peer.list", {}, **{"X-HMP-Client": "Claude"})
+    await door.post("peer.list", {}, **{"X-HMP-Client": "Editor"})
     assert door.actions.calls[0][0].label == "user"
