@@ -25,6 +25,8 @@ _SHAPES: dict[str, Callable[..., Json]] = {"note": note_row, "memory": memory_ro
 async def document(perform: Perform, ref: str) -> Json:
     """The row of ``KIND:NUMBER``, whole. BAD_ARGUMENT, NOT_FOUND."""
     kind, _, digits = ref.partition(":")
+    if kind == "log":
+        raise bad("rows of the log are not fetched one by one", "the owner reads them with hmp-node log show")
     if kind not in _KINDS:
         raise bad(f"{ref[:60]!r} is no id", f"KIND:NUMBER with a kind of {', '.join(_KINDS)}")
     action, name, names = _KINDS[kind]

@@ -23,6 +23,7 @@ from hmp_node.mcp_server.tool import (
     Tool,
     alone,
     bad,
+    number,
     pick,
 )
 
@@ -32,7 +33,7 @@ MEMORY = (
 )
 PROJECT = ("id", "name", "summary", "status", "metadata", "updated_at", "author")
 SESSION = ("id", "project", "summary", "todo", "changes", "bugs", "architecture_notes", "created_at", "author")
-ORDINARY = {"status": "active", "trust": "own", "type": "note"}  # what a row need not say
+ORDINARY = {"status": "active", "state": "active", "trust": "own", "type": "note"}  # what a row need not say
 RESUMED_CHARS = 1000  # of each memory that comes with a session
 AROUND = 10  # memories of one call whose links are looked up
 LISTED = 100
@@ -46,11 +47,11 @@ def memory_row(view: Mapping[str, Any], *, most: int | None = TEXT_CHARS) -> Jso
 
 async def _add(perform: Perform, args: Json) -> Given:
     if "id" in args:
-        view = await _in_project(perform, args, perform("memory.update", args))
+        view = await in_project(perform, args, perform("memory.update", args))
         return _kept({"memory": view, "created": False, "superseded": []}, "changed")
     if "version" in args:
         raise bad("version goes with the id of a memory that is to change")
-    kept = await _in_project(perform, args, perform("memory.add", args))
+    kept = await in_project(perform, args, perform("memory.add", args))
     return _kept(kept, "kept" if kept["created"] else "was there already, and nothing was written")
 
 
@@ -66,7 +67,8 @@ def _kept(kept: Json, what: str) -> Given:
 
 
 async def _get(perform: Perform, args: Json) -> Given:
-    found = await perform("memory.get", {"ids": args["ids"]})
+    ids = [number(one.removeprefix("memory:"), "id") if isinstance(one, str) else one for one in args["ids"]]
+    found = await perform("memory.get", {"ids": ids})
     most = None if len(found["memories"]) == 1 else TEXT_CHARS
     value: Json = {"memories": [memory_row(view, most=most) for view in found["memories"]]}
     if found["missing"]:
@@ -130,7 +132,7 @@ async def _resume(perform: Perform, args: Json) -> Given:
         page = await perform("project.list", {"status": "active", "limit": LISTED})
         listed: Json = {"projects": [row_of(view, PROJECT) for view in page["projects"]]}
         return given(listed, {"projects": "project"}, nothing="no projects; session_save begins one")
-    found = await _in_project(perform, args, perform("session.resume", args))
+    found = await in_project(perform, args, perform("session.resume", args))
     session = {} if found["session"] is None else row_of(found["session"], SESSION, most=None)
     memories = [memory_row(view, most=RESUMED_CHARS) for view in found["memories"]]
     value: Json = {"project": row_of(found["project"], PROJECT), "session": session, "memories": memories}
@@ -151,7 +153,7 @@ def _session_lines(session: Json) -> list[str]:
     return [*lines_of("session", session), *(["todo:", *todo] if todo else []), *parts]
 
 
-async def _in_project(perform: Perform, args: Json, answer: Any) -> Json:
+async def in_project(perform: Perform, args: Json, answer: Any) -> Json:
     """The answer; where the project of the arguments does not exist, the projects that do."""
     try:
         return dict(await answer)
@@ -168,8 +170,9 @@ async def _in_project(perform: Perform, args: Json, answer: Any) -> Json:
 
 MEMORY_ADD = Tool(
     "memory_add",
-    "Keep a fact, decision, note or document. A fact of a title supersedes the fact of that title; the very same is "
-    "kept once. With `id`: change that memory; with the `version` you read, unless it changed since.",
+    "Keep a fact, decision, note or document for later sessions; the very same is kept once. A fact with a title "
+    "supersedes the fact of that title. With `id`: change that memory, and with the `version` you read, only if nobody "
+    "changed it since.",
     {
         "content": TEXT,
         "type": {"type": "string", "description": "fact, note, document, entity or any word"},

@@ -119,7 +119,8 @@ async def test_failures_are_results_that_say_what_to_do(node: Node, era: str) ->
         assert (await refused(client, "diary", text="bad \u0000 text"))["code"] == "bad_string"
         assert (await refused(client, "diary", text="  "))["code"] == "bad_argument"
         assert (await refused(client, "fetch", id="diary:99"))["code"] == "not_found"
-        assert (await refused(client, "fetch", id="../etc/passwd"))["code"] == "bad_argument"
+        for ref in ("../etc/passwd", "log:1", "note:-1", "note:", "7"):
+            assert (await refused(client, "fetch", id=ref))["code"] == "bad_argument", ref
         with pytest.raises(MCPError) as caught:
             await client.call_tool("note_burn", {})
         assert caught.value.code == types.INVALID_PARAMS
