@@ -1,8 +1,8 @@
 """The one client of a running node's local API, for the CLI and for programs beside the node.
 
 Standard library only and synchronous, so that a command starts fast. Where the node listens stands in the home's
-``api.json``, its bearer token in ``api.token``; both are read anew for every connection, since a restarted node listens
-elsewhere.
+``api.json``, its bearer token in ``api.token`` (``mcp.token`` for who asks on behalf of a coding assistant); both are
+read anew for every connection, since a restarted node listens elsewhere.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from hmp_node.errors import Denied, Deny, Failed, Failure, HmpError, Reject, Rejected
-from hmp_node.web.keys import read_key
+from hmp_node.web.keys import CLIENT_HEADER, read_key
 
 CALL_S = 30.0
 SILENCE_S = 45.0  # three heartbeats of the event stream
@@ -43,11 +43,15 @@ class Event(NamedTuple):
 
 
 class Client:
-    """Calls the node that runs on ``home``. Every method raises `Failed` NO_NODE when none does."""
+    """Calls the node that runs on ``home``. Every method raises `Failed` NO_NODE when none does.
 
-    def __init__(self, home: Path | str, *, timeout: float = CALL_S) -> None:
+    It asks as the user, or with ``mcp`` as the coding assistant of that name.
+    """
+
+    def __init__(self, home: Path | str, *, timeout: float = CALL_S, mcp: str | None = None) -> None:
         self.home = Path(home)
         self.timeout = timeout
+        self.mcp = mcp
 
     def call(
         self,
@@ -90,6 +94,8 @@ class Client:
         """An open connection and the headers that authorise it. `Failed` NO_NODE when nobody listens."""
         address, port = self._endpoint()
         headers = {"Authorization": f"Bearer {self._token()}"}
+        if self.mcp is not None:
+            headers[CLIENT_HEADER] = quote(self.mcp)
         connection = http.client.HTTPConnection(address, port, timeout=timeout)
         try:
             connection.connect()
@@ -116,7 +122,7 @@ class Client:
         return address, port
 
     def _token(self) -> str:
-        path = self.home / "api.token"
+        path = self.home / ("api.token" if self.mcp is None else "mcp.token")
         try:
             token = path.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError) as error:

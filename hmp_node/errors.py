@@ -151,6 +151,7 @@ class Failure(StrEnum):
     PEER_UNREACHABLE = "peer_unreachable"
     FETCH_FAILED = "fetch_failed"
     NO_SANDBOX = "no_sandbox"
+    NO_EXTRA = "no_extra"
     NO_MODEL = "no_model"
     MODEL_UNREACHABLE = "model_unreachable"
     MODEL_BUSY = "model_busy"

@@ -1,9 +1,9 @@
 """The files of one node's home: where they are, who may read them, and that one process at a time uses them.
 
-A home holds ``node.yaml``, ``identity.key`` (0600), ``node.db``, ``log.head``, ``api.token`` (0600),
-``tables.db`` (tables of the model's own, 0600), ``processes/`` (what its processes wrote), ``prompts/`` (the
-owner's own texts), ``api.json`` (where the running node's local API listens), ``node.lock``, ``dht.json`` (contacts of
-the DHT), ``logs/`` and ``backups/``.
+A home holds ``node.yaml``, ``identity.key`` (0600), ``node.db``, ``log.head``, ``api.token`` and ``mcp.token`` (0600:
+the owner's, and that of coding assistants), ``tables.db`` (tables of the model's own, 0600), ``processes/`` (what its
+processes wrote), ``prompts/`` (the owner's own texts), ``api.json`` (where the running node's local API listens),
+``node.lock``, ``dht.json`` (contacts of the DHT), ``logs/`` and ``backups/``.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class Home:
         self.key = path / "identity.key"
         self.head = path / "log.head"
         self.token = path / "api.token"
+        self.mcp_token = path / "mcp.token"
         self.endpoint = path / "api.json"
         self.lock = path / "node.lock"
         self.store = path / "node.db"
@@ -90,17 +91,10 @@ class Home:
         except OSError as error:
             raise _unusable(self.lock, error) from error
 
-    def read_token(self) -> str:
-        """The local API's bearer token of the user; made (0600) when there is none that only the owner can know."""
-        with contextlib.suppress(FileNotFoundError, UnicodeDecodeError):
-            token = self.token.read_text(encoding="ascii").strip()
-            exposed = os.name == "posix" and self.token.stat().st_mode & 0o077
-            if TOKEN.fullmatch(token) and not exposed:
-                return token
-            logger.warning("%s could be read by others or is no token: a new one is made", self.token)
-        token = secrets.token_urlsafe(32)
-        write_private(self.token, token + "\n")
-        return token
+    def read_tokens(self) -> tuple[str, str]:
+        """The local API's bearer tokens, the user's and that of MCP; made (0600) where there is none that only the
+        owner can know."""
+        return _token(self.token), _token(self.mcp_token)
 
     def free_bytes(self) -> int | None:
         """What is free on the disk that the home is on; None where the system does not say."""
@@ -131,6 +125,18 @@ class Home:
     def withdraw_endpoint(self) -> None:
         """The node is going down: nobody should look for its API here."""
         self.endpoint.unlink(missing_ok=True)
+
+
+def _token(path: Path) -> str:
+    with contextlib.suppress(FileNotFoundError, UnicodeDecodeError):
+        token = path.read_text(encoding="ascii").strip()
+        exposed = os.name == "posix" and path.stat().st_mode & 0o077
+        if TOKEN.fullmatch(token) and not exposed:
+            return token
+        logger.warning("%s could be read by others or is no token: a new one is made", path)
+    token = secrets.token_urlsafe(32)
+    write_private(path, token + "\n")
+    return token
 
 
 def _unusable(path: Path, error: OSError) -> Failed:

@@ -23,9 +23,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hmp_node import __version__, config, identity, searching
+import msgspec
+
+from hmp_node import __version__, config, extras, identity, searching
 from hmp_node.actions import book, queries
-from hmp_node.actions.actors import Actor, System, User, from_mesh
+from hmp_node.actions.actors import Actor, Mcp, System, User, from_mesh
 from hmp_node.actions.context import Context, Me, now_us
 from hmp_node.actions.feed import DROPPED, Feed, FeedEvent
 from hmp_node.actions.perform import Actions
@@ -59,6 +61,7 @@ from hmp_node.thinking import put_together
 from hmp_node.web import server
 from hmp_node.web.api import build_app
 from hmp_node.web.limits import ApiLimits
+from hmp_node.web.mcp import Application
 from hmp_node.wire.address import parse_listen
 from hmp_node.wire.card import Card, encode
 from hmp_node.wire.text import did_key
@@ -321,16 +324,17 @@ async def _serve(
     tasks = [node.supervisor.keep(name, job) for name, job in jobs]
     stack.push_async_callback(_cancel, tasks)
     stack.push_async_callback(node.transport.stop)
-    token = node.home.read_token()
+    tokens = node.home.read_tokens()
     app = build_app(
         node.actions,
         node.feed,
         registry=REGISTRY,
-        tokens=lambda given: _actor(token, given),
+        tokens=lambda given: _actor(tokens, given),
         replay=lambda after: queries.replay(node.context, after),
         health=node.healthy,
         metrics=Metrics(node.status).registry,
         version=__version__,
+        mcp=lambda: _mcp(node),
         limits=ApiLimits(body_bytes=settings.api.body_bytes),
         probe=probe,
     )
@@ -338,6 +342,18 @@ async def _serve(
     stack.push_async_callback(node.api.close)
     node.home.publish_endpoint({"url": node.api.url, "pid": os.getpid()})
     stack.callback(node.home.withdraw_endpoint)
+
+
+@contextlib.asynccontextmanager
+async def _mcp(node: Node) -> AsyncIterator[Application]:
+    """What answers at ``/mcp``; its SDK is imported beside the event loop. `Failed` NO_EXTRA."""
+
+    async def call(client: str, action: str, args: dict[str, Any]) -> Any:
+        return msgspec.to_builtins(await node.actions.perform(Mcp.named(client), action, args))
+
+    door = await asyncio.to_thread(extras.load, "hmp_node.mcp_server.server", "mcp")
+    async with door.application(call, body_bytes=node.settings.api.body_bytes) as application:
+        yield application
 
 
 @contextlib.asynccontextmanager
@@ -424,8 +440,9 @@ def _tell_job(node: Node, job: Job) -> None:
     node.feed.publish(FeedEvent(None, "node.health", data))
 
 
-def _actor(token: str, given: str) -> Actor | None:
-    return User() if hmac.compare_digest(token.encode(), given.encode()) else None
+def _actor(tokens: tuple[str, str], given: str) -> Actor | None:
+    is_user, is_mcp = (hmac.compare_digest(token.encode(), given.encode()) for token in tokens)
+    return User() if is_user else Mcp.named("") if is_mcp else None
 
 
 # --- whole processes ------------------------------------------------------------------------------------
@@ -472,7 +489,7 @@ def init(path: Path, *, name: str | None) -> dict[str, Any]:
                 remedy="use it with `hmp-node run`, or make another home with --home DIR",
             )
         asyncio.run(_make_store(home, me))
-        home.read_token()
+        home.read_tokens()
     return {"did": me.did, "home": str(home.path), "config": str(home.config)}
 
 

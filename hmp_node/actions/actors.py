@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
+
+CLIENT_CHARS = 64
 
 Kind: TypeAlias = Literal["user", "llm", "mcp", "peer", "system"]
 KINDS: tuple[Kind, ...] = ("user", "llm", "mcp", "peer", "system")
@@ -40,6 +43,12 @@ class Mcp:
 
     client: str
     kind: ClassVar[Kind] = "mcp"
+
+    @classmethod
+    def named(cls, claim: str) -> Mcp:
+        """The actor of a client that calls itself ``claim``: printable, in one line, at most `CLIENT_CHARS` long."""
+        plain = "".join(char if char.isprintable() else " " for char in unicodedata.normalize("NFC", claim))
+        return cls(" ".join(plain.split())[:CLIENT_CHARS].rstrip() or "unnamed")
 
     @property
     def label(self) -> str:

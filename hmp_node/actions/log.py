@@ -17,7 +17,7 @@ from hmp_node.actions.context import Context
 from hmp_node.actions.note import MAX_PAGE
 from hmp_node.actions.registry import OUTSIDE, Nothing, RowNumber, action, nobody
 from hmp_node.errors import Failed, Failure, Reject, Rejected
-from hmp_node.store import log_audit, log_export, log_read, notes
+from hmp_node.store import log_audit, log_export, log_read, log_rows, log_stored, notes
 from hmp_node.store.log import HeadFile
 from hmp_node.store.log_read import ShownRow
 
@@ -59,6 +59,18 @@ class LogPage(msgspec.Struct, frozen=True):
 
     rows: list[LogRow]
     more: bool
+
+
+class LogHead(msgspec.Struct, frozen=True):
+    """The newest row as we signed it: ``signature`` is Base64URL over what protocol/spec/log.md says. ``seq`` 0
+    with no hash and no signature: nothing was signed yet."""
+
+    did: str
+    chain_id: str
+    seq: int
+    chain_hash: str | None
+    signature: str | None
+    created_at: str | None
 
 
 class Damage(msgspec.Struct, frozen=True):
@@ -161,6 +173,24 @@ def _row(row: ShownRow, ambient: dict[str, Any] | None, tags: list[str], kept_ba
         context_hashes=list(_json(row.context_hashes) or []),
         created_at=row.created_at,
     )
+
+
+@action(
+    "log.head",
+    args=Nothing,
+    result=LogHead,
+    capability="log.read",
+    kind="read",
+    help="Show the signed head of the log: keep it elsewhere, and nobody can rewrite the log unseen.",
+    example="hmp-node do log.head",
+    authors=nobody,
+)
+async def log_head(ctx: Context, _actor: Actor, _args: Nothing) -> LogHead:
+    """From the store."""
+    head, _ = await log_stored.head_and_last(ctx.db, ctx.log.chain_id)
+    if head is None:
+        return LogHead(ctx.me.did, ctx.log.chain_id, 0, None, None, None)
+    return LogHead(did=ctx.me.did, **log_rows.head_value(head))
 
 
 # --- verify, export -------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import click
 import hmp_node
 from hmp_node.cli import (
     actions,
+    assistant,
     find,
     grants,
     health,
@@ -76,7 +77,7 @@ def cli(ctx: click.Context, home: str | None) -> None:
 
 for module in (
     *(lifecycle, health, mail, notes, join, find, peers, mailman, grants),
-    *(search, memory, llm, think, mind, process, shell, log, actions),
+    *(search, memory, llm, think, mind, process, shell, log, assistant, actions),
 ):
     for command in module.VERBS:
         cli.add_command(command)

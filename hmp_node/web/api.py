@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-import aiohttp
 import msgspec
 import prometheus_client
 from aiohttp import web
@@ -15,17 +13,21 @@ from aiohttp.typedefs import Handler, Middleware
 
 from hmp_node.errors import Denied, Deny, Failed, Failure, HmpError, Reject, Rejected
 from hmp_node.web import openapi, problems, strict_json
-from hmp_node.web.connections import HANG_UP, Connection
+from hmp_node.web.body import read_body
+from hmp_node.web.connections import Connection
 from hmp_node.web.events import Replay, Streams
 from hmp_node.web.guard import ACTOR, LOOPBACK_NAMES, check_host, check_token
 from hmp_node.web.keys import read_key
 from hmp_node.web.limits import LIMITS, ApiLimits
+from hmp_node.web.mcp import METADATA, PATH, Mcp, Mount, refusal
 
 if TYPE_CHECKING:
     from hmp_node.actions.actors import Actor
     from hmp_node.actions.feed import Feed
     from hmp_node.actions.perform import Actions
     from hmp_node.actions.registry import Action
+
+OPEN = frozenset({"/healthz", METADATA})  # tell no secrets, and need no token
 
 logger = logging.getLogger(__name__)
 
@@ -40,15 +42,16 @@ def build_app(
     health: Callable[[], Mapping[str, Any]],
     metrics: prometheus_client.CollectorRegistry,
     version: str,
+    mcp: Mount,
     hosts: Collection[str] = LOOPBACK_NAMES,
     limits: ApiLimits = ApiLimits(),  # noqa: B008 frozen
     probe: Callable[[str], None] = lambda _: None,
 ) -> web.Application:
     """The application of the local API, ready for `web.server.start`.
 
-    ``tokens`` gives the actor of a bearer token, in constant time. ``health`` gives a mapping with ``ok``: true while
-    the node accepts work. ``probe`` is told the named point ``api.before_answer``: an effect is committed, its answer
-    not yet sent.
+    ``tokens`` gives the actor of a bearer token, in constant time. ``mcp`` opens what answers at ``/mcp``. ``health``
+    gives a mapping with ``ok``: true while the node accepts work. ``probe`` is told the named point
+    ``api.before_answer``: an effect is committed, its answer not yet sent.
     """
     api = _Api(
         actions=actions,
@@ -59,20 +62,22 @@ def build_app(
         limits=limits,
         probe=probe,
     )
-    streams = Streams(feed, replay, limits)
+    streams, assistants = Streams(feed, replay, limits), Mcp(mcp, limits)
     app = web.Application(
         middlewares=[_guard(tokens, frozenset(name.lower() for name in hosts), limits)],
         client_max_size=limits.body_bytes,
     )
     app[LIMITS] = limits
     app.on_response_prepare.append(_harden)
-    app.on_shutdown.append(streams.close)
+    app.on_shutdown.extend([streams.close, assistants.close])
     app.add_routes(
         [
             web.post("/api/v1/actions/{name}", api.perform),
             web.get("/api/v1/actions", api.table),
             web.get("/api/v1/events", _for_user(streams.serve), allow_head=False),
             web.get("/api/v1/openapi.json", api.openapi),
+            web.post(PATH, assistants.serve),
+            web.get(METADATA, assistants.metadata),
             web.get("/metrics", api.metrics),
             web.get("/healthz", api.healthz),
         ]
@@ -108,16 +113,7 @@ class _Api:
         return answer
 
     async def _arguments(self, request: web.Request) -> dict[str, Any]:
-        if _codings(request, "Content-Encoding") - {"identity"} or _codings(request, "Transfer-Encoding") - {"chunked"}:
-            raise Rejected(Reject.UNSUPPORTED_COMPRESSION, "The body must not be compressed")
-        try:
-            async with asyncio.timeout(self._limits.body_s):
-                body = await request.read()
-        except TimeoutError as error:
-            request[HANG_UP] = True
-            raise Failed(Failure.TIMED_OUT, f"The body did not come within {self._limits.body_s:g} s") from error
-        except (OSError, aiohttp.ClientError, web.RequestPayloadError) as error:
-            raise Rejected(Reject.BAD_JSON, "The body broke off") from error
+        body = await read_body(request, self._limits)
         args = strict_json.decode(body, max_depth=self._limits.body_depth) if body else {}
         if not isinstance(args, dict):
             raise Rejected(Reject.BAD_ARGUMENT, "The body must be a JSON object: the arguments by name")
@@ -152,7 +148,7 @@ def _guard(tokens: Callable[[str], Actor | None], hosts: frozenset[str], limits:
         running += 1
         try:
             check_host(request, hosts)
-            if request.path != "/healthz":
+            if request.path not in OPEN:
                 request[ACTOR] = check_token(request, tokens)
                 if isinstance(request.protocol, Connection):
                     request.protocol.proven()
@@ -160,20 +156,17 @@ def _guard(tokens: Callable[[str], Actor | None], hosts: frozenset[str], limits:
                 raise Failed(Failure.BUSY, "Too many requests at once", remedy="try again")
             return await handler(request)
         except HmpError as error:
-            return problems.answer(error)
+            return refusal(request, error) if request.path == PATH else problems.answer(error)
         except web.HTTPException as error:
             return problems.plain(error)
         except Exception:  # the last line: one broken request, never a broken node
             logger.exception("%s %s failed", request.method, request.path)
-            return problems.answer(Failed(Failure.INTERNAL, "The node failed at this", remedy="see logs/node.log"))
+            told = Failed(Failure.INTERNAL, "The node failed at this", remedy="see logs/node.log")
+            return refusal(request, told) if request.path == PATH else problems.answer(told)
         finally:
             running -= 1
 
     return guard
-
-
-def _codings(request: web.Request, header: str) -> set[str]:
-    return {coding.strip().lower() for coding in ",".join(request.headers.getall(header, ())).split(",")} - {""}
 
 
 def _for_user(handler: Handler) -> Handler:

@@ -95,6 +95,12 @@ class Connection(web.RequestHandler):
     def __init__(self, door: Door, **options: Any) -> None:
         super().__init__(door, **options)
         self._door = door
+        self.lost = asyncio.Event()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Tell whoever answers at length that nobody listens."""
+        super().connection_lost(exc)
+        self.lost.set()
 
     def proven(self) -> None:
         """A request of this connection showed a valid token."""

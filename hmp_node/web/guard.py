@@ -9,14 +9,13 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from aiohttp import web
 
+from hmp_node.actions.actors import Actor, Mcp
 from hmp_node.errors import Denied, Deny, Failed, Failure
-
-if TYPE_CHECKING:
-    from hmp_node.actions.actors import Actor
+from hmp_node.web.keys import CLIENT_HEADER
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 ACTOR: web.RequestKey[Actor] = web.RequestKey("actor")
@@ -85,7 +84,10 @@ def _bound_port(request: web.BaseRequest) -> int:
 
 
 def check_token(request: web.BaseRequest, tokens: Callable[[str], Actor | None]) -> Actor:
-    """The actor of the bearer token. Raises `Denied` BAD_TOKEN; neither it nor any log holds the token."""
+    """The actor of the bearer token; that of MCP goes by the name its client gives.
+
+    Raises `Denied` BAD_TOKEN; neither it nor any log holds the token.
+    """
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     token = token.strip()
     actor = tokens(token) if scheme.lower() == "bearer" and token and token.isascii() else None
@@ -93,6 +95,7 @@ def check_token(request: web.BaseRequest, tokens: Callable[[str], Actor | None])
         raise Denied(
             Deny.BAD_TOKEN,
             "A valid bearer token is needed",
-            remedy="send `Authorization: Bearer TOKEN` with the token in the home's api.token",
+            remedy="send `Authorization: Bearer TOKEN` with the token in the home's api.token or mcp.token",
         )
-    return actor
+    claim = request.headers.get(CLIENT_HEADER)
+    return Mcp.named(unquote(claim)) if isinstance(actor, Mcp) and claim else actor

@@ -1,10 +1,11 @@
-"""The shape of an idempotency key, for both sides of the local API. Standard library only: the client reads it too."""
+"""Headers of ours, for both sides of the local API. Standard library only: the client reads it too."""
 
 from __future__ import annotations
 
 from hmp_node.errors import Reject, Rejected
 
 KEY_CHARS = 200
+CLIENT_HEADER = "X-HMP-Client"  # what an MCP client calls itself, percent-encoded
 
 
 def read_key(text: str) -> str:

@@ -81,7 +81,12 @@ def document(actions: Iterable[Action], version: str) -> dict[str, Any]:
         "components": {
             "schemas": components | _SCHEMAS,
             "securitySchemes": {
-                "token": {"type": "http", "scheme": "bearer", "description": "The text of the home's api.token"}
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "The text of the home's api.token; or of mcp.token, for a coding assistant, whose "
+                    "name may stand percent-encoded in X-HMP-Client",
+                }
             },
         },
     }

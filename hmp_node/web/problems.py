@@ -7,6 +7,7 @@ from aiohttp import web
 
 from hmp_node.errors import Denied, Deny, Failure, HmpError, Reject, Rejected
 
+CHALLENGE = 'Bearer realm="hmp_node"'
 STATUS: dict[str, int] = {
     Deny.BAD_TOKEN: 401,
     Reject.UNKNOWN_ACTION: 404,
@@ -50,14 +51,12 @@ def answer(error: HmpError, *, status: int | None = None) -> web.Response:
         content_type="application/json",
     )
     if response.status == 401:
-        response.headers["WWW-Authenticate"] = 'Bearer realm="hmp_node"'
+        response.headers["WWW-Authenticate"] = CHALLENGE
     return response
 
 
 def plain(error: web.HTTPException) -> web.Response:
-    """aiohttp's own refusals (no such route, wrong method, too large) in our shape."""
-    if error.status == 413:
-        return answer(Rejected(Reject.TOO_LARGE, "The body is larger than the API takes"))
+    """aiohttp's own refusals (no such route, wrong method) in our shape."""
     if error.status == 404:
         return answer(Rejected(Reject.NOT_FOUND, "There is nothing at this path"))
     response = answer(Rejected(Reject.BAD_ARGUMENT, error.reason), status=error.status)

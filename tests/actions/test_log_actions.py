@@ -11,7 +11,9 @@ import pytest
 
 from hmp_node.actions.actors import Llm
 from hmp_node.errors import Denied, HmpError, Reject
+from hmp_node.store.log import HeadFile
 from hmp_node.store.log_rows import session_hash
+from hmp_node.wire.text import b64url_decode
 from tests.actions.sides import Side, carry, meet, side
 
 
@@ -44,6 +46,16 @@ async def test_one_conversation(alice: Side, bob: Side) -> None:
     assert {row.receiver for row in page.rows} | {row.sender for row in page.rows} == {alice.did, bob.did}
     with pytest.raises(HmpError):
         await alice.do("log.show", session="nonsense")
+
+
+async def test_the_head_is_the_newest_row_signed(alice: Side) -> None:
+    assert (await alice.do("log.head")).signature is None
+    await alice.do("note.add", text="one")
+    head = await alice.do("log.head")
+    assert (head.did, head.seq, len(b64url_decode(head.signature))) == (alice.did, 1, 64)
+    kept = HeadFile(alice.context.home / "log.head").read()
+    assert kept is not None
+    assert (kept.chain_id, kept.seq, kept.chain_hash) == (head.chain_id, head.seq, head.chain_hash)
 
 
 async def test_both_chains_verify_after_a_conversation(alice: Side, bob: Side) -> None:

@@ -67,9 +67,10 @@ def test_a_store_is_not_given_to_another_identity(tmp_path: Path) -> None:
         assert node.cli("id")["did"] == node.did
 
 
-def test_a_token_that_others_could_read_is_made_anew(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["api.token", "mcp.token"])
+def test_a_token_that_others_could_read_is_made_anew(tmp_path: Path, name: str) -> None:
     assert hmp_node(tmp_path / "home", "init").returncode == 0
-    token = tmp_path / "home" / "api.token"
+    token = tmp_path / "home" / name
     for spoil in (lambda: token.chmod(0o644), lambda: token.write_text("ключ"), lambda: token.write_text("")):
         before = token.read_bytes()
         spoil()

@@ -20,6 +20,7 @@ from hmp_node.errors import Denied, Deny, Failed, Failure, HmpError, Reject, Rej
 from hmp_node.web import server
 from hmp_node.web.api import build_app
 from hmp_node.web.limits import ApiLimits
+from hmp_node.web.mcp import Application, Mount
 
 DEFAULTS = ApiLimits()
 USER_TOKEN, MODEL_TOKEN = "u" * 43, "m" * 43
@@ -117,6 +118,11 @@ class Door:
             return answer.status, await answer.json()
 
 
+def no_mcp() -> contextlib.AbstractAsyncContextManager[Application]:
+    """What a node without the extra has at ``/mcp``."""
+    raise Failed(Failure.NO_EXTRA, "not installed", remedy="pip install 'hmp-node[mcp]'")
+
+
 @contextlib.asynccontextmanager
 async def open_door(
     limits: ApiLimits = DEFAULTS,
@@ -124,6 +130,7 @@ async def open_door(
     actions: Any = None,
     registry: Mapping[str, Action] = REGISTRY,
     taken: int = 0,
+    mcp: Mount = no_mcp,
 ) -> AsyncIterator[Door]:
     """A door on a free loopback port, to `FakeActions` unless told otherwise; port ``taken`` is tried in vain first."""
     actions, feed = actions or FakeActions(), Feed()
@@ -147,6 +154,7 @@ async def open_door(
         health=lambda: facts,
         metrics=metrics,
         version="9.9",
+        mcp=mcp,
         limits=limits,
         probe=probed.append,
     )
