@@ -12,9 +12,10 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from hmp_node.actions.search_check import document, text_hash
 from hmp_node.index.embedders import Embedder, Local, Missing, Remote
 from hmp_node.index.embedding import Embedding, Refused
-from hmp_node.index.lexical import LONGEST_PAUSE_S, document, text_hash
+from hmp_node.index.lexical import LONGEST_PAUSE_S
 from hmp_node.index.self_test import self_test
 from hmp_node.index.settings import IndexSettings
 from hmp_node.index.worker import Worker
