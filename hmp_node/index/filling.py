@@ -49,6 +49,7 @@ class Filling:
         self.embedder = embedder
         self.models: list[ModelRow] = []
         self.counts = Counts(0, 0, 0)
+        self.estimated = False  # the counts: they are read now and then only
         self.rate = 0.0  # texts a second, lately
         self._db, self._worker, self._embedding, self._settings = db, worker, embedding, settings
         self._now = now
@@ -73,11 +74,8 @@ class Filling:
         self.models = await vectors.models(self._db)
         asked = self.own or self.active
         if asked is not None and time.monotonic() - self._counted > COUNTED_S:
-            await self._count(asked)
-
-    async def _count(self, model: ModelRow) -> None:
-        self.counts = await vectors.counts(self._db, model.id)
-        self._counted = time.monotonic()
+            self.counts = await vectors.counts(self._db, asked.id)
+            self._counted, self.estimated = time.monotonic(), False
 
     async def open(self, *, alone: Callable[[], bool]) -> None:
         """At the start of the job. ``alone``: whether no worker holds a copy of the vectors now."""
@@ -118,7 +116,6 @@ class Filling:
             self._counted = float("-inf")
             logger.info("the vectors of %s answer from now on", own.name)
         else:
-            await self._count(own)
             return False
         return True
 
@@ -191,7 +188,7 @@ class Filling:
         rate = done / seconds if seconds > 0 else 0.0
         self.rate = rate if not self.rate else 0.9 * self.rate + 0.1 * rate
         made, waiting, lost = self.counts
-        self.counts = Counts(made + done, max(0, waiting - done), lost)
+        self.counts, self.estimated = Counts(made + done, max(0, waiting - done), lost), True
 
     @staticmethod
     async def _rest(write: Awaitable[T]) -> T:
