@@ -9,13 +9,14 @@ from typing import Any
 
 import msgspec
 
-from hmp_node.actions import llm, names, reach
+from hmp_node.actions import llm, names, reach, search_check
 from hmp_node.actions.actors import Actor
 from hmp_node.actions.context import Context
 from hmp_node.actions.registry import OUTSIDE, action
 from hmp_node.errors import HmpError, Rejected
 from hmp_node.mesh.events import PeerStatus, ProbeAsked, StatusAsked
 from hmp_node.store import addresses, announced, outbox, peers, relays, seed_lists, settings
+from hmp_node.store import search_check as search_count
 from hmp_node.store.addresses import AddressRow
 from hmp_node.store.log import damaged_chains
 from hmp_node.store.peers import Bearing
@@ -28,6 +29,7 @@ MAX_MAILMAN_PROBES = 4
 _ASK_S = 2.0
 _REFUSALS = 20
 _SHOWN = 200
+COMPARED = 20_000  # documents, some seconds
 # What would help, by what a probe's failure says.
 _REMEDIES = (
     (": dns: ", "is the name spelt right? One of your own network has to be joined by hand"),
@@ -148,6 +150,7 @@ async def _look_at_node(ctx: Context) -> list[Finding]:
         *_jobs(ctx),
         *_sandbox(ctx),
         *_search(ctx),
+        *await _found(ctx),
         *await _prompts(ctx),
         *(Finding(check, detail, ok, remedy) for check, detail, ok, remedy in await llm.findings(ctx)),
         Finding("outbox", f"{waiting} notes on their way"),
@@ -206,6 +209,26 @@ def _search(ctx: Context) -> list[Finding]:
             ok=(missing is None or not missing["asked_for"]) and not told["error"],
             remedy=missing["remedy"] if missing is not None else "see search.embedder in node.yaml",
         ),
+    ]
+
+
+async def _found(ctx: Context) -> list[Finding]:
+    """Whether all that is stored is found. A large store takes minutes, so that only counts are compared."""
+    counted = await search_count.counts(ctx.db)
+    if counted.documents > COMPARED:
+        gap, much = counted.gap, "as far as counts tell; `search.check` compares everything"
+    else:
+        agreed = await search_check.compare(ctx)
+        gap = f"{agreed.faults} do not agree" if agreed.faults else ""
+        much = "each was looked at"
+    return [
+        _finding(
+            "search index",
+            f"{counted.documents} documents, {counted.full_text} full-text rows, {counted.vectors} vectors: "
+            + (gap or f"they agree, {much}"),
+            ok=not gap,
+            remedy="hmp-node do search.check --args '{\"repair\": true}'",
+        )
     ]
 
 

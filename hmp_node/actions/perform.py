@@ -53,6 +53,7 @@ from hmp_node.actions import (
     revoke,
     script,
     search,
+    search_check,
     seeds,
     send,
     session,
@@ -76,8 +77,8 @@ from hmp_node.wire.container import VerifiedContainer
 SUBJECTS = (  # importing them fills the table
     *(announce, approval, book, clean, concept, cycle, diary, diary_relation, explain, file),
     *(find, grant, link, llm, log, mail, mailman, memory, memory_link, memory_read, node, note, note_keep),
-    *(outbox, peer, process, project, query, reach, receipt, receive, revoke, script, search, seeds),
-    *(send, session, shell, table, thought, tick),
+    *(outbox, peer, process, project, query, reach, receipt, receive, revoke, script, search, search_check),
+    *(seeds, send, session, shell, table, thought, tick),
 )
 MAX_KEY = 200
 QUIET_US = 60_000_000  # a peer's refusals of one kind are recorded once in so long

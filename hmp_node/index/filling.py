@@ -12,9 +12,10 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from hmp_node.actions.search_check import document, text_hash
 from hmp_node.index.embedders import Embedder, Local, Missing, Remote
 from hmp_node.index.embedding import Embedding, Refused
-from hmp_node.index.lexical import LONGEST_PAUSE_S, document, text_hash
+from hmp_node.index.lexical import LONGEST_PAUSE_S
 from hmp_node.index.self_test import self_test
 from hmp_node.index.settings import IndexSettings
 from hmp_node.index.worker import Worker
@@ -48,6 +49,7 @@ class Filling:
         self.embedder = embedder
         self.models: list[ModelRow] = []
         self.counts = Counts(0, 0, 0)
+        self.estimated = False  # the counts: they are read now and then only
         self.rate = 0.0  # texts a second, lately
         self._db, self._worker, self._embedding, self._settings = db, worker, embedding, settings
         self._now = now
@@ -72,11 +74,8 @@ class Filling:
         self.models = await vectors.models(self._db)
         asked = self.own or self.active
         if asked is not None and time.monotonic() - self._counted > COUNTED_S:
-            await self._count(asked)
-
-    async def _count(self, model: ModelRow) -> None:
-        self.counts = await vectors.counts(self._db, model.id)
-        self._counted = time.monotonic()
+            self.counts = await vectors.counts(self._db, asked.id)
+            self._counted, self.estimated = time.monotonic(), False
 
     async def open(self, *, alone: Callable[[], bool]) -> None:
         """At the start of the job. ``alone``: whether no worker holds a copy of the vectors now."""
@@ -117,7 +116,6 @@ class Filling:
             self._counted = float("-inf")
             logger.info("the vectors of %s answer from now on", own.name)
         else:
-            await self._count(own)
             return False
         return True
 
@@ -190,7 +188,7 @@ class Filling:
         rate = done / seconds if seconds > 0 else 0.0
         self.rate = rate if not self.rate else 0.9 * self.rate + 0.1 * rate
         made, waiting, lost = self.counts
-        self.counts = Counts(made + done, max(0, waiting - done), lost)
+        self.counts, self.estimated = Counts(made + done, max(0, waiting - done), lost), True
 
     @staticmethod
     async def _rest(write: Awaitable[T]) -> T:

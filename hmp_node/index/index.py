@@ -32,6 +32,7 @@ from hmp_node.store.vectors import FILLING, ModelRow
 COUNTED_S = 2.0
 SENT = 50_000  # ids of a filter that are sent to the worker, as long as there is another way
 WIDER = 4
+RECOUNT_S = 5.0
 LOOK_S = 60.0  # between two looks at a store in which nothing happens
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0
 
@@ -172,9 +173,7 @@ class Index:
             "pending": self._pending,
             "indexed": self._lexical.indexed,
             "embedder": "" if isinstance(configured, Missing) else configured.name,
-            "missing": {"why": configured.why, "remedy": configured.remedy}
-            if isinstance(configured, Missing)
-            else None,
+            "missing": _told(configured) if isinstance(configured, Missing) else None,
             "model": "" if active is None else active.name,
             "filling": own.name if own is not None and own.state == FILLING else "",
             "vectors": counts._asdict(),
@@ -216,7 +215,7 @@ class Index:
                 async with self._moved:
                     self._moved.notify_all()
             elif not await self._tried("vectors", self._filling.some):
-                await self._sleep(self._pause or LOOK_S)
+                await self._sleep(self._pause or (RECOUNT_S if self._filling.estimated else LOOK_S))
 
     async def _words(self) -> int:
         done = await self._lexical.some()

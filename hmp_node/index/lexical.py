@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
+from hmp_node.actions.search_check import document, text_hash
 from hmp_node.index.tasks import as_it_stands
 from hmp_node.index.worker import WorkerDied, WorkerRefused
-from hmp_node.search.document import Document, Fields, embedded_text, fields
+from hmp_node.search.document import Document, Fields, fields
 from hmp_node.store import documents, search_index
 from hmp_node.store.database import Database, Tx
 from hmp_node.store.documents import Source
@@ -20,16 +20,6 @@ from hmp_node.store.trail import RowRef
 LONGEST_PAUSE_S = 0.2
 
 logger = logging.getLogger(__name__)
-
-
-def document(source: Source) -> Document:
-    """What the search reads of a row."""
-    return Document(source.title, source.text, source.before, source.after, source.date)
-
-
-def text_hash(of: Document) -> str:
-    """Names the text that an embedder is given of a document: 32 hex digits."""
-    return hashlib.sha256(embedded_text(of).encode("utf-8", "replace")).hexdigest()[:32]
 
 
 class _Batch(NamedTuple):

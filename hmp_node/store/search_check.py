@@ -52,6 +52,40 @@ class Agreement:
         return self.faults == 0
 
 
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Documents, those of the log among them; full-text rows; vectors of the active model, and who waits for one."""
+
+    documents: int
+    logged: int
+    full_text: int
+    vectors: int
+    waiting: int
+    has_model: bool
+
+    @property
+    def gap(self) -> str:
+        """What does not fit, or ""."""
+        if self.documents != self.full_text:
+            return f"{abs(self.documents - self.full_text)} more of the one than of the other"
+        lacking = self.documents - self.logged - self.vectors - self.waiting
+        return f"{lacking} documents have no vector" if self.has_model and lacking > 0 else ""
+
+
+async def counts(reader: Reader) -> Counts:
+    """Quickly: whole tables are counted, none is compared."""
+    row = await reader.fetch_one(
+        "SELECT (SELECT COUNT(*) FROM search_docs), (SELECT COUNT(*) FROM search_docs WHERE kind = :log),"
+        f" (SELECT COUNT(*) FROM {search_index.TEXT}) + (SELECT COUNT(*) FROM {search_index.LOG_TEXT}),"
+        " (SELECT COUNT(*) FROM vectors v JOIN embedding_models m ON m.id = v.model_id WHERE m.state = :active),"
+        " (SELECT COUNT(*) FROM vectors_pending), EXISTS (SELECT 1 FROM embedding_models m WHERE m.state = :active)",
+        {"log": LOG, "active": ACTIVE},
+    )
+    assert row is not None  # noqa: S101 a row of counts
+    all_documents, logged, full_text, made, waiting, has_model = row
+    return Counts(all_documents, logged, full_text, made, waiting, bool(has_model))
+
+
 async def check(db: Database, text_hash: TextHash, *, repair: bool = False) -> Agreement:
     """Compare everything; with ``repair``, what is missing is put to be indexed and what points at nothing goes.
 

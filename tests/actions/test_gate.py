@@ -29,7 +29,7 @@ def _names(text: str) -> list[str]:
 READS = _names("""
     approval.list concept.expand concept.list concept.read concept.search cycle.show cycle.status diary.list
     diary.read diary.relations diary.search diary.tag_stats file.list file.read grant.list link.list link.read
-    llm.list log.show log.verify mailman.list memory.as_of memory.get memory.history memory.links memory.list
+    llm.list log.head log.show log.verify mailman.list memory.as_of memory.get memory.history memory.links memory.list
     memory.search node.help node.id node.status note.counts note.inbox note.list note.outbox note.show note.wait
     peer.list peer.show peer.verify process.list process.output project.get project.list reply.list script.list
     script.read session.list session.resume table.list table.select thought.list thought.read thought.search tick.list
@@ -51,8 +51,8 @@ WAITS = _names("""
 NAMES_NOBODY = _names("""
     concept.delete concept.list concept.merge concept.pin concept.read concept.search diary.add diary.archive
     diary.delete diary.list diary.pin diary.read diary.search diary.unlink file.write grant.list link.delete llm.list
-    llm.select log.verify memory.archive memory.link memory.restore memory.unlink node.help node.id node.status
-    note.add note.clean note.counts note.delete note.hide note.mark_read note.send note.update peer.verify
+    llm.select log.head log.verify memory.archive memory.link memory.restore memory.unlink node.help node.id
+    node.status note.add note.clean note.counts note.delete note.hide note.mark_read note.send note.update peer.verify
     process.clean process.close process.start process.stop reply.clean script.add script.delete script.run shell.run
     table.delete table.drop table.insert table.update thought.add thought.delete thought.pin
 """)

@@ -163,6 +163,7 @@ async def test_doctor_looks_at_the_node(alice: Side) -> None:
         "reach",
         "outbox",
         "model",
+        "search index",
     }
     await alice.do("peer.alias", name="bob", did=Key("bob").did)
     diagnosis = await alice.do("node.doctor")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from hmp_node.index.lexical import document, text_hash
+from hmp_node.actions.search_check import document, text_hash
 from hmp_node.store import search_check
 from hmp_node.store.search_check import Agreement
 from hmp_node.store.sqlite import open_sqlite

@@ -14,12 +14,12 @@ from typing import Any
 
 from aiohttp import web
 
+from hmp_node.actions.search_check import document, text_hash
 from hmp_node.index.embedders import choose
 from hmp_node.index.embedding import Embedding
 from hmp_node.index.endpoint import Client
 from hmp_node.index.filling import Filling
 from hmp_node.index.index import SENT, Index
-from hmp_node.index.lexical import document, text_hash
 from hmp_node.index.settings import IndexSettings
 from hmp_node.index.worker import Worker
 from hmp_node.store import search_check, vectors
@@ -365,6 +365,7 @@ async def test_every_gap_is_found_and_mended(tmp_path: Path) -> None:
         of.job.cancel()
         await asyncio.wait([of.job])
         await of.db.write(harm)
+        assert (await search_check.counts(of.db)).gap
         found = await check(of)
         assert not found.ok
         assert found.not_indexed == [("note", rows[0])]
@@ -381,5 +382,6 @@ async def test_every_gap_is_found_and_mended(tmp_path: Path) -> None:
         again.cancel()
         await asyncio.wait([again])
         assert mended.ok, mended
+        assert not (await search_check.counts(of.db)).gap
         assert mended.rows["note"] == mended.documents["note"] == mended.full_text == 11
         assert list(mended.vectors.values()) == [11]
