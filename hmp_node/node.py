@@ -18,10 +18,10 @@ import random
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -49,7 +49,7 @@ from hmp_node.net.fetch import fetch
 from hmp_node.net.interfaces import Lately
 from hmp_node.net.transport import Transport
 from hmp_node.presence import Announcer
-from hmp_node.store import log_redact
+from hmp_node.store import log_redact, memory_purge
 from hmp_node.store import settings as store_settings
 from hmp_node.store.agent_tables import AgentTables
 from hmp_node.store.copies import copy_store
@@ -79,6 +79,7 @@ ANNOUNCE_AGAIN = ("node.reach", "node.mailmen", REVOKED)
 
 logger = logging.getLogger(__name__)
 Probe = Callable[[str], None]
+T = TypeVar("T")
 
 
 def no_probe(point: str) -> None:
@@ -597,6 +598,18 @@ def backup(path: Path, target: Path) -> None:
 
 def redact(path: Path, *, digest: str, reason: str) -> dict[str, Any]:
     """Take the content out of the log row with this hash, node stopped; the chain still verifies (DESIGN 6)."""
+    done = _taken_out(path, lambda store, **means: log_redact.redact(store, digest, reason, **means))
+    return {"seq": done.seq, "hash": done.hash}
+
+
+def purge_memories(path: Path, *, ids: Sequence[int], reason: str) -> dict[str, Any]:
+    """Take memories out of the store for good, node stopped, with every message of the log that holds their words."""
+    done = _taken_out(path, lambda store, **means: memory_purge.purge(store, ids, reason, **means))
+    return {"purged": done.memories, "redacted": done.messages}
+
+
+def _taken_out(path: Path, take: Callable[..., Coroutine[Any, Any, T]]) -> T:
+    """Do to the store of a home what only the owner does while no node runs, and write it into the log."""
     home = Home(path)
     if not home.path.exists():
         raise Failed(Failure.HOME_UNUSABLE, f"There is no home at {home.path}", remedy="give it with --home DIR")
@@ -604,19 +617,17 @@ def redact(path: Path, *, digest: str, reason: str) -> dict[str, Any]:
         settings = config.load(home.config)
         me = identity.load(home.key, _passphrase(settings))
         head = HeadFile(home.head)
-        entry = log_redact.redact(
-            home.store,
-            digest,
-            reason,
-            by=me.did,
-            sign=me.sign,
-            head_file=head,
-            settings=settings.store,
-            now_us=now_us,
-            random=os.urandom,
-        )
         try:
-            done = asyncio.run(entry)
+            return asyncio.run(
+                take(
+                    home.store,
+                    by=me.did,
+                    sign=me.sign,
+                    head_file=head,
+                    settings=settings.store,
+                    now_us=now_us,
+                    random=os.urandom,
+                )
+            )
         finally:
             head.close()
-    return {"seq": done.seq, "hash": done.hash}

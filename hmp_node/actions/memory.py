@@ -362,5 +362,5 @@ async def _wrote(
     author: str | None = None,
 ) -> None:
     """``author``: who wrote the words, where this change left them as they were."""
-    await trail.wrote(ctx, tx, actor, (MEMORY, memory_id), was, text=text, tags=tags)
+    await trail.wrote(ctx, tx, actor, (MEMORY, memory_id), was, text=text, tags=tags, says=author is None)
     await memories.set_author(tx, MEMORY, memory_id, author or actor.label)

@@ -119,7 +119,7 @@ async def _change(ctx: Context, actor: Actor, args: MemoryLinkArgs, *, linked: b
         changed = await change(tx, *ids, kind)
         if changed:
             text = f"{'' if linked else 'not '}{kind} memory {args.target}"
-            await trail.wrote(ctx, tx, actor, (MEMORY, args.source), was, text=text)
+            await trail.wrote(ctx, tx, actor, (MEMORY, args.source), was, text=text, says=False)
         return LinkDone(*ids, kind, changed)
 
     return await ctx.write(work)

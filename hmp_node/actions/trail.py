@@ -41,8 +41,10 @@ async def wrote(
     *,
     text: str = "",
     tags: Sequence[str] = (),
+    says: bool = True,
 ) -> None:
-    """A row of the mind, (kind, id), was changed: ``was`` from `before`, ``text`` its words now, for the log.
+    """A row of the mind, (kind, id), was changed: ``was`` from `before`, ``text`` its words now, for the log. ``says``
+    false: its words are as they were, and still stand in the message that they came in.
 
     TOO_MANY when a tick that read untrusted words has written its share.
     """
@@ -60,9 +62,11 @@ async def wrote(
     )
     if command is None:
         message = await journal.mind(ctx, tx, actor, kind=kind, row_id=row_id, text=text, tags=tags, at=now)
-        await trail.logged(tx, kind, row_id, message)
+        if says:
+            await trail.logged(tx, kind, row_id, message)
         return
-    command.written.append((kind, row_id))
+    if says:
+        command.written.append((kind, row_id))
     if command.taint:
         await trail.taint(tx, kind, row_id, command.taint)
         most = ctx.mind_settings.tainted_writes

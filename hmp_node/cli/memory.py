@@ -291,6 +291,20 @@ def _around(session: Session, value: dict[str, Any]) -> Iterator[str]:
         yield "there is more: a smaller --depth shows it"
 
 
+@verb("purge", example="hmp-node memory purge 7 --reason 'a password'")
+@IDS
+@click.option("--reason", required=True, help="Why; it is written into the log.")
+def purge_memories(session: Session, *, ids: tuple[int, ...], reason: str) -> None:
+    """Take memories out for good, with all that they ever said; the node must be stopped.
+
+    Their words go from the index and the vectors too, and every message of the log that holds them is redacted; the log
+    still verifies, and shows it. Backups, exports and what peers received keep what they have.
+    """
+    from hmp_node import node
+
+    session.show(node.purge_memories(session.home, ids=ids, reason=reason), fields)
+
+
 for _command in (
     add_memory,
     get_memories,
@@ -305,6 +319,7 @@ for _command in (
     _on_link("memory.link", "link", "Link memory SOURCE to TARGET."),
     _on_link("memory.unlink", "unlink", "Take the link from SOURCE to TARGET away."),
     memory_links,
+    purge_memories,
 ):
     memory.add_command(_command)
 

@@ -50,24 +50,30 @@ async def redact(
     try:
         chain = await open_chain(database, random=random, public_key=did_key(by), head_file=head_file)
         keep_head(database, chain, sign=sign, now_us=now_us, file=head_file)
-        entry = LogEntry(
-            sender_type="user",
-            sender=by,
-            receiver_type="system",
-            receiver="log",
-            session=(by, "log"),
-            role=REDACTION_ROLE,
-            content=reason,
-            created_at=time_text(now_us()),
-            context_hashes=(digest,),
-        )
-        return await database.write(lambda tx: _redact(tx, chain, digest, entry, random))
+        entry = redaction(digest, reason, by=by, now=time_text(now_us()))
+        return await database.write(lambda tx: take_out(tx, chain, digest, entry, random))
     finally:
         await database.close()
         head_file.close()
 
 
-async def _redact(tx: Tx, chain: Chain, digest: str, entry: LogEntry, random: Callable[[int], bytes]) -> Logged:
+def redaction(digest: str, reason: str, *, by: str, now: str) -> LogEntry:
+    """The message that tells of a redaction."""
+    return LogEntry(
+        sender_type="user",
+        sender=by,
+        receiver_type="system",
+        receiver="log",
+        session=(by, "log"),
+        role=REDACTION_ROLE,
+        content=reason,
+        created_at=now,
+        context_hashes=(digest,),
+    )
+
+
+async def take_out(tx: Tx, chain: Chain, digest: str, entry: LogEntry, random: Callable[[int], bytes]) -> Logged:
+    """The redaction of one message, for whoever holds the home's lock; ``entry`` says so in the log. As `redact`."""
     found = await tx.fetch_one(_FIND, {"hash": digest})
     if found is None:
         raise Rejected(Reject.NOT_FOUND, f"no message in the log has the hash {digest[:80]}")

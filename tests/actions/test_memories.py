@@ -222,7 +222,7 @@ async def test_archived_is_restored_whole(alice: Side) -> None:
     assert await contents(alice, states=["archived"]) == ["x"]
     assert (await alice.do("memory.restore", ids=[made])).changed == 1
     (after,) = (await alice.do("memory.get", ids=[made])).memories
-    assert after.author == "user"
+    assert (after.author, after.log_hash) == ("user", before.log_hash)
     assert (after.content, after.title, after.tags, after.metadata, after.version) == ("x", "t", ["a"], {"m": 1}, 1)
     assert after.status == before.status == "active"
 

@@ -33,7 +33,7 @@ GROUPS = {
     "grant": "list add remove",
     "log": "show verify export redact",
     "llm": "list register update remove select test",
-    "memory": "add get list update supersede archive delete restore history as-of link unlink links",
+    "memory": "add get list update supersede archive delete restore history as-of link unlink links purge",
     "project": "add get list update archive",
     "session": "save resume list",
     "diary": "add read update delete list search pin archive tags link unlink relations",
