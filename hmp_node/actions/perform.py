@@ -48,6 +48,7 @@ from hmp_node.actions import (
     project,
     query,
     reach,
+    recall,
     receipt,
     receive,
     revoke,
@@ -77,7 +78,7 @@ from hmp_node.wire.container import VerifiedContainer
 SUBJECTS = (  # importing them fills the table
     *(announce, approval, book, clean, concept, cycle, diary, diary_relation, explain, file),
     *(find, grant, link, llm, log, mail, mailman, memory, memory_link, memory_read, node, note, note_keep),
-    *(outbox, peer, process, project, query, reach, receipt, receive, revoke, script, search, search_check),
+    *(outbox, peer, process, project, query, reach, receipt, recall, receive, revoke, script, search, search_check),
     *(seeds, send, session, shell, table, thought, tick),
 )
 MAX_KEY = 200

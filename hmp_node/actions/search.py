@@ -102,7 +102,7 @@ def _authors(page: SearchPage) -> set[str]:
 )
 async def memory_search(ctx: Context, actor: Actor, args: MemorySearch) -> SearchPage:
     """A page of hits. NOT_FOUND if there is no such project, BAD_ARGUMENT."""
-    narrow = await _narrow(ctx, actor, args)
+    narrow = await narrowed(ctx, actor, args)
     found = await search(ctx, Sought(args.query, narrow, depth=args.offset + args.limit + 1))
     page = found.hits[args.offset : args.offset + args.limit]
     documents = await search_legs.count(ctx.db, narrow, limit=COUNTED)
@@ -133,7 +133,8 @@ def _nothing(found: Found, searched: Searched) -> str:
     return "nothing stored matches" if found.asked else "there is no word in the question"
 
 
-async def _narrow(ctx: Context, actor: Actor, args: MemorySearch) -> Narrow:
+async def narrowed(ctx: Context, actor: Actor, args: MemorySearch) -> Narrow:
+    """Which documents these arguments ask for. NOT_FOUND, BAD_ARGUMENT."""
     kinds = _known(args.kinds, SEARCHED, "kind of record") or USUAL
     states = _known(args.states, STATES, "state") or (ACTIVE,)
     for key in args.metadata:

@@ -62,7 +62,7 @@ async def shown_hits(reader: Reader, hits: Sequence[Hit[int]], found: Found, *, 
     refs = await search_index.refs(reader, [hit.id for hit in hits])
     sources = {source.ref: source for source in await documents.load(reader, list(refs.values()))}
     named = await projects.names(reader, [one.project_id for one in sources.values() if one.project_id is not None])
-    taints = await _taints(reader, list(sources.values()), found.me)
+    taints = await taints_of(reader, list(sources.values()), found.me)
     views = []
     for hit in hits:
         source = sources.get(refs.get(hit.id, ("", 0)))
@@ -72,7 +72,7 @@ async def shown_hits(reader: Reader, hits: Sequence[Hit[int]], found: Found, *, 
     return views
 
 
-async def _taints(reader: Reader, sources: Sequence[Source], me: str) -> dict[RowRef, frozenset[Taint]]:
+async def taints_of(reader: Reader, sources: Sequence[Source], me: str) -> dict[RowRef, frozenset[Taint]]:
     """Whose words these rows go back to: what is known of each, and of a note or a message its author."""
     found: dict[RowRef, frozenset[Taint]] = {}
     for kind, ids in trail.by_kind(one.ref for one in sources).items():

@@ -77,7 +77,8 @@ class Index:
         """What is looked for. `Failed` if the worker cannot be had."""
         argument = {"text": text, "terms": self._settings.query_terms, "words": self._settings.query_words}
         made = await self._worker.ask("query", argument, lane=FOREGROUND, timeout_s=self._settings.query_s)
-        return msgspec.convert(made, Query)
+        self._lacking_lemmas = made["lacking"]
+        return msgspec.convert(made["query"], Query)
 
     async def nearest(
         self, text: str, *, limit: int, among: Collection[int] | None = None, also: Collection[int] = ()

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from hmp_node.actions.search_check import document, text_hash
+from hmp_node.errors import Failed, Failure
 from hmp_node.index.tasks import as_it_stands
 from hmp_node.index.worker import WorkerDied, WorkerRefused
 from hmp_node.search.document import Document, Fields, fields
@@ -18,6 +19,7 @@ from hmp_node.store.documents import Source
 from hmp_node.store.trail import RowRef
 
 LONGEST_PAUSE_S = 0.2
+_PASSING = {Failure.STORE_CLOSED, Failure.BUSY, Failure.DISK_FULL}
 
 logger = logging.getLogger(__name__)
 
@@ -59,9 +61,22 @@ class Lexical:
         waiting = await search_index.pending(self._db, limit=self._rows, after=after)
         if not waiting:
             return None
-        sources = await documents.load(self._db, [ref for _number, ref in waiting])
+        sources = await self._load([ref for _number, ref in waiting])
         read = [document(source) for source in sources]
         return _Batch(waiting, sources, await self._analysed(read), [text_hash(one) for one in read])
+
+    async def _load(self, refs: Sequence[RowRef]) -> list[Source]:
+        """One row that cannot be read costs itself alone."""
+        try:
+            return await documents.load(self._db, refs)
+        except (Failed, ValueError) as error:
+            if isinstance(error, Failed) and error.code in _PASSING:
+                raise
+            if len(refs) > 1:
+                half = len(refs) // 2
+                return [*await self._load(refs[:half]), *await self._load(refs[half:])]
+            logger.warning("%s %d cannot be read, and is not indexed: %s", *refs[0], error)
+            return []
 
     async def _put(self, batch: _Batch) -> None:
         there = {source.ref for source in batch.sources}

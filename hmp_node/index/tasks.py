@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-
-from hmp_node.errors import HmpError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
 LEMMAS = "lemmas"
 REMEMBERED = 64  # questions
+TABLES_S = 3.0  # that a search waits for tables which are made only once
 BAD_ANSWER, BAD_VECTOR = "bad_answer", "bad_vector"
 
 
@@ -41,10 +41,11 @@ class Tasks:
 
     def __init__(self, cache: Path) -> None:
         self._cache = cache
-        self._words: Callable[[str, str], str] | None = None
-        self._no_lemmas = ""
+        self._words: Callable[[str, str], str] = as_it_stands
+        self._no_lemmas = ""  # why
+        self._read, self._starting = threading.Event(), threading.Lock()
         self._models: dict[str, Model] = {}
-        self._loading, self._reading = threading.Lock(), threading.Lock()
+        self._loading = threading.Lock()
         self._matrix: Matrix | None = None  # of the foreground alone, and so are the questions
         self._questions: dict[tuple[str, str], NDArray[np.float32]] = {}
         self._by_name: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
@@ -68,25 +69,37 @@ class Tasks:
         made = [msgspec.to_builtins(fields(Document(*one), lemmas)) for one in argument["documents"]]
         return {"fields": made, "lacking": self._no_lemmas}
 
-    def _query(self, argument: Mapping[str, Any]) -> Any:
-        """{text, terms, words} -> `Query`."""
+    def _query(self, argument: Mapping[str, Any]) -> dict[str, Any]:
+        """{text, terms, words} -> {query: `Query`, lacking: why there are no lemmas}."""
         from hmp_node.search.query import read_query
         from hmp_node.search.settings import SearchSettings
 
         settings = SearchSettings(query_terms=argument["terms"], query_words=argument["words"])
-        return msgspec.to_builtins(read_query(argument["text"], self._lemmas(), settings))
+        lemmas = self._lemmas(TABLES_S)
+        return {
+            "query": msgspec.to_builtins(read_query(argument["text"], lemmas, settings)),
+            "lacking": self._no_lemmas,
+        }
 
-    def _lemmas(self) -> Callable[[str, str], str]:
-        """The dictionaries, whose tables are made first if need be; words as they stand if they cannot be had."""
+    def _lemmas(self, wait_s: float | None = None) -> Callable[[str, str], str]:
+        """The dictionaries, whose tables are made first if need be; words as they stand if they cannot be had, or not
+        in so many seconds."""
+        with self._starting:
+            if not self._read.is_set() and not self._no_lemmas:
+                self._no_lemmas = "the tables of word forms are still being made"
+                threading.Thread(target=self._read_tables, name="tables", daemon=True).start()
+        self._read.wait(wait_s)
+        return self._words
+
+    def _read_tables(self) -> None:
         from hmp_node.index.lemmas import ensure
 
-        with self._reading:
-            if self._words is None:
-                try:
-                    self._words = ensure(self._cache / LEMMAS)
-                except HmpError as error:
-                    self._words, self._no_lemmas = as_it_stands, error.message
-            return self._words
+        try:
+            self._words, self._no_lemmas = ensure(self._cache / LEMMAS), ""
+        except Exception as error:  # whatever it is, words are found as they stand, and it is said
+            traceback.print_exc()
+            self._no_lemmas = f"there are no word forms: {error}"
+        self._read.set()
 
     def _embed(self, argument: Mapping[str, Any]) -> list[bytes]:
         """{package, texts, questions: whether they are} -> packed vectors."""

@@ -48,6 +48,16 @@ async def load(reader: Reader, refs: Sequence[RowRef]) -> list[Source]:
     return found
 
 
+async def places(reader: Reader, refs: Sequence[RowRef]) -> dict[RowRef, tuple[str, int]]:
+    """(conversation, number of the turn) of those that are turns of a conversation."""
+    listed, params = in_list([row_id for kind, row_id in refs if kind == MEMORY])
+    rows = await reader.fetch_all(
+        f"SELECT memory_id, COALESCE(project_id, 0), session, turn FROM memory_turns WHERE memory_id IN {listed}",
+        params,
+    )
+    return {(MEMORY, memory_id): (f"{project}/{session}", turn) for memory_id, project, session, turn in rows}
+
+
 async def _memories(reader: Reader, listed: str, params: Mapping[str, Any]) -> list[Source]:
     rows = await reader.fetch_all(
         "SELECT m.id, s.status, m.project_id, m.type, a.author, m.created_at, m.title, m.content, m.metadata,"

@@ -30,9 +30,10 @@ READS = _names("""
     approval.list concept.expand concept.list concept.read concept.search cycle.show cycle.status diary.list
     diary.read diary.relations diary.search diary.tag_stats file.list file.read grant.list link.list link.read
     llm.list log.head log.show log.verify mailman.list memory.as_of memory.get memory.history memory.links memory.list
-    memory.search node.help node.id node.status note.counts note.inbox note.list note.outbox note.show note.wait
-    peer.list peer.show peer.verify process.list process.output project.get project.list reply.list script.list
-    script.read session.list session.resume table.list table.select thought.list thought.read thought.search tick.list
+    memory.recall memory.search node.help node.id node.status note.counts note.inbox note.list note.outbox note.show
+    note.wait peer.list peer.show peer.verify process.list process.output project.get project.list reply.list
+    script.list script.read session.list session.resume table.list table.select thought.list thought.read
+    thought.search tick.list
 """)
 WRITES_ITS_OWN_MIND = _names("""
     concept.add concept.merge concept.pin concept.update cycle.idle cycle.mode cycle.pause cycle.set diary.add

@@ -172,6 +172,25 @@ async def test_a_worker_killed_in_the_midst_loses_nothing(tmp_path: Path) -> Non
         assert (await check(of)).ok
 
 
+async def test_a_row_that_cannot_be_read_costs_itself_alone(tmp_path: Path) -> None:
+    async with room(tmp_path, run=False) as of:
+        await of.write("one", "two", "three")
+        await of.db.write(lambda tx: tx.execute("UPDATE notes SET text = CAST(x'ff00fe' AS TEXT) WHERE id = 2"))
+    async with room(tmp_path) as of:
+        await of.settled()
+        assert await of.rows("SELECT row_id FROM search_docs ORDER BY id") == [(1,), (3,)]
+
+
+async def test_tables_that_cannot_be_made_are_said_and_rows_are_found_by_their_words(tmp_path: Path) -> None:
+    (tmp_path / "no folder").touch()
+    async with room(tmp_path, replace(QUIET, cache="no folder")) as of:
+        await of.write("серверами")
+        await of.settled()
+        assert (await of.index.query("серверами")).terms[0].forms.word == "серверами"
+        assert of.index.status()["error"]
+        assert await of.rows("SELECT COUNT(*) FROM search_text WHERE search_text MATCH 'серверами'") == [(1,)]
+
+
 async def test_a_full_disk_is_said_and_survived(tmp_path: Path) -> None:
     async with room(tmp_path, run=False) as of:
         await of.write("one", "two")

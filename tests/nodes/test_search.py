@@ -230,6 +230,24 @@ async def test_neighbours_of_a_conversation_help_to_find_a_turn(one: Searched) -
     assert rows[1] in [number for _, number in await one.hits("museum")]
 
 
+async def test_what_is_recalled_fits_a_budget_and_says_nothing_twice(one: Searched) -> None:
+    turns = ["I saw a heron by the river", "A grey heron?", "Yes, fishing at dawn"]
+    for number, text in enumerate(turns):
+        await one.add(text, type="message", metadata={"session": "s", "order": number})
+    await one.add("heron facts: " + "the heron is a long-legged bird of the shore " * 4)
+    await one.do("diary.add", text="I saw a heron by the river")
+    recalled = await one.do("memory.recall", query="grey heron", tokens=1000)
+    texts = [passage.text for passage in recalled.passages]
+    assert len(set(texts)) == len(texts) == len(turns) + 1
+    first = texts.index(turns[0])
+    assert texts[first : first + 3] == turns
+    assert recalled.repeats == 1
+    small = await one.do("memory.recall", query="grey heron", tokens=80)
+    assert small.passages
+    assert small.tokens <= 80
+    assert small.unfit > 0
+
+
 async def test_a_model_is_kept_from_what_others_said_in_the_log(one: Searched) -> None:
     await one.add("walrus of mine")
     assert await one.hits("walrus", Llm("m1"), kinds=["log"])
