@@ -18,11 +18,12 @@ from hmp_node.mcp_server.memory import (
     SESSION_SAVE,
 )
 from hmp_node.mcp_server.mind import CONCEPTS_TOOL, DIARY_TOOL
+from hmp_node.mcp_server.search import SEARCH
 from hmp_node.mcp_server.tool import Tool
 
 TOOLS: tuple[Tool, ...] = (
     *(MEMORY_ADD, MEMORY_GET, MEMORY_LINK, MEMORY_SUPERSEDE, SESSION_SAVE, SESSION_RESUME),
     *(NOTE_SEND, NOTE_INBOX, PEERS),
     *(DIARY_TOOL, CONCEPTS_TOOL, LOG_VERIFY),
-    *(FETCH,),
+    *(SEARCH, FETCH),
 )

@@ -26,7 +26,8 @@ HELLO = {
     "method": "initialize",
     "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}},
 }
-ON_LOOPBACK = {"HMP_NODE__LISTEN": '["127.0.0.1:0"]', "HMP_API__LISTEN": "127.0.0.1:0"}
+BY_WORDS = {"HMP_SEARCH__EMBEDDER": "none"}
+ON_LOOPBACK = {"HMP_NODE__LISTEN": '["127.0.0.1:0"]', "HMP_API__LISTEN": "127.0.0.1:0"} | BY_WORDS
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from tests.e2e.harness import Node, hmp_node, rows
-from tests.e2e.test_mcp import stdio
+from tests.e2e.test_mcp import BY_WORDS, stdio
 from tests.nodes.assistant import attached, refused, text_of, told
 
 PROJECT = "voice-notes"
@@ -44,12 +44,12 @@ async def test_a_week(tmp_path: Path) -> None:
     home = tmp_path / "home"
     bob = Node(tmp_path / "bob").ready()
     try:
-        with Node(home) as node:
+        with Node(home, env=BY_WORDS) as node:
             await monday(home)
             await tuesday(node)
             await wednesday(node, bob)
             node.kill()
-        with Node(home) as node:
+        with Node(home, env=BY_WORDS) as node:
             await thursday(node, home)
             await friday(node, home)
             assert node.stop() == 0
@@ -58,6 +58,16 @@ async def test_a_week(tmp_path: Path) -> None:
         bob.stop()
         hmp_node(home, "stop")
     assert len(rows(home, "SELECT id FROM sessions")) == 5
+
+
+async def recalled(client: Client, query: str) -> list[str]:
+    """What the memory of the project says to a question, once everything written is in the index."""
+    async with asyncio.timeout(30):
+        while True:
+            found = await told(client, "search", query=query, project=PROJECT)
+            if "pending" not in found["searched"]:
+                return [one["text"] for one in found["results"]]
+            await asyncio.sleep(0.05)
 
 
 async def monday(home: Path) -> None:
@@ -84,6 +94,7 @@ async def tuesday(node: Node) -> None:
         found = await told(client, "session_resume", project=PROJECT)
         assert found["session"]["todo"][0]["task"] == "обрати базу"
         assert len(found["memories"]) == 5
+        assert "Apache-2.0" in (await recalled(client, "якою є ліцензія"))[0]
         for _ in range(2):  # its reply broke off, and it says the same again
             await remember(client, "Розшифровка: whisper.cpp, модель small", type="fact", title="розшифровка")
         await told(
@@ -120,6 +131,7 @@ async def wednesday(node: Node, bob: Node) -> None:
         assert (await refused(client, "memory_supersede", id=old["id"], content="База: файли"))["code"] == (
             "stale_version"
         )
+        assert not [text for text in await recalled(client, "база") if "SQLite, бо" in text]
         sent = await told(client, "note_send", to=["bob"], text="Згода: PostgreSQL 🐘", reply_to=note["id"])
         assert sent["recipients"][0]["name"] == "bob"
         await told(client, "session_save", project=PROJECT, architecture_notes="PostgreSQL замість SQLite")
@@ -167,5 +179,6 @@ async def next_monday(home: Path) -> None:
         assert "База: PostgreSQL 18 з pgvector, бо нас стало троє" in texts
         assert "База: SQLite, бо один користувач" not in texts
         assert len(texts) == len(found["memories"]) == 7
+        assert "whisper" in (await recalled(client, "розшифровці"))[0]
         (project,) = (await told(client, "session_resume"))["projects"]
         assert project["name"] == PROJECT

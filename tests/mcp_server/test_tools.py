@@ -33,6 +33,7 @@ PAIRS = {  # which actions' types a tool's arguments and results come from; what
     "peers": (["peer.list"], ["cursor", "next_cursor"]),
     "diary": (["diary.add", "diary.search"], ["cursor", "next_cursor"]),
     "concepts": (["concept.add", "concept.expand", "concept.search"], ["cursor", "next_cursor"]),
+    "search": (["memory.search"], ["results", "cursor", "next_cursor", "caution"]),
     "log_verify": (["log.verify"], []),
 }
 OWN = {"fetch"}  # follows a convention of its own

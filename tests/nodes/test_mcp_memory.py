@@ -14,17 +14,19 @@ from mcp.shared.exceptions import MCPError
 
 from hmp_node.actions.actors import User
 from hmp_node.mcp_server.rows import CAUTION
-from hmp_node.node import Node
+from hmp_node.node import Node, opened
 from hmp_node.store import trail
 from hmp_node.store.database import Tx
 from hmp_node.store.trail import Taint
 from tests.nodes.assistant import ERAS, assistant, attached, refused, text_of, told
-from tests.nodes.test_clocks import opened
+from tests.nodes.test_clocks import ALONE, until
 
 
 @pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[Node]:
-    async with opened(tmp_path / "a") as running:
+    """A node that searches by words alone, so that what it finds does not hang on the speed of a model."""
+    alone = ALONE | {"HMP_SEARCH__EMBEDDER": "none"}
+    async with opened(tmp_path / "a", listen=["127.0.0.1:0"], api="127.0.0.1:0", environment=alone) as running:
         yield running
 
 
@@ -141,12 +143,12 @@ async def test_calls_of_one_reply_all_land(node: Node, era: str) -> None:
 
 
 async def test_a_row_goes_back_to_who_wrote_it_and_to_the_log(node: Node) -> None:
-    async with assistant(node, name="Claude Code") as client:
+    async with assistant(node, name="Code Editor") as client:
         kept = (await told(client, "memory_add", content="a decision"))["memory"]
-        assert kept["author"] == "mcp:Claude Code"
+        assert kept["author"] == "mcp:Code Editor"
         (row,) = (await node.actions.perform(User(), "memory.get", {"ids": [kept["id"]]})).memories
         log = await node.actions.perform(User(), "log.show", {"limit": 10})
-        assert row.log_hash in {one.hash for one in log.rows if one.sender == "mcp:Claude Code"}
+        assert row.log_hash in {one.hash for one in log.rows if one.sender == "mcp:Code Editor"}
 
 
 async def test_rows_that_go_back_to_others_say_so(node: Node, era: str) -> None:
@@ -172,6 +174,42 @@ async def test_rows_that_go_back_to_others_say_so(node: Node, era: str) -> None:
         assert "> - ask Bob memory 1" in lines
         fetched = await told(client, "fetch", id=f"memory:{kept}")
         assert fetched["metadata"]["caution"] == CAUTION
+
+
+async def test_what_was_kept_is_found_in_any_form_and_opened_by_its_id(node: Node, era: str) -> None:
+    async with assistant(node, era) as client:
+        await told(client, "session_save", project="shop", summary="початок")
+        for number in range(3):
+            await told(client, "memory_add", content=f"Сервер {number} стоїть у Львові", project="shop")
+        await told(client, "memory_add", content="The cat sleeps 🐈", title="Cat")
+        await told(client, "diary", text="Бачив кота біля серверної")
+
+        async def indexed() -> bool:
+            return "pending" not in (await told(client, "search", query="cat"))["searched"]
+
+        await until("everything is indexed", indexed)
+        first = await client.call_tool("search", {"query": "серверами", "kinds": ["memory"], "limit": 2})
+        page = first.structured_content
+        assert json.loads(text_of(first)) == page, "by convention the text is the same as JSON"
+        assert len(page["results"]) == 2
+        rest = await told(client, "search", query="серверами", kinds=["memory"], limit=2, cursor=page["next_cursor"])
+        found = [*page["results"], *rest["results"]]
+        assert {one["text"] for one in found} == {f"Сервер {number} стоїть у Львові" for number in range(3)}
+        assert "next_cursor" not in rest
+        for one in found:
+            assert {"id", "title", "url", "text", "project", "author", "at", "score"} <= one.keys()
+            assert (await told(client, "fetch", id=one["id"]))["text"] == one["text"]
+            assert (await told(client, "memory_get", ids=[one["id"]]))["memories"][0]["content"] == one["text"]
+            assert (await attached(client, one["url"]))["text"] == one["text"]
+        (cat,) = (await told(client, "search", query="cats", kinds=["memory"]))["results"]
+        assert (cat["title"], cat["text"]) == ("Cat", "The cat sleeps 🐈")
+        nothing = await told(client, "search", query="слон")
+        assert (nothing["results"], bool(nothing["nothing"])) == ([], True)
+        for query in ("TODO: x", '"', "*", "NEAR(", "2026-03-14", "POL-358", "🐈", ""):
+            assert not (await client.call_tool("search", {"query": query})).is_error
+        wrong = await refused(client, "search", query="x", project="shpo")
+        assert (wrong["code"], "shop" in wrong["remedy"]) == ("not_found", True)
+        assert (await refused(client, "search", query="x", kinds=["elephant"]))["code"] == "bad_argument"
 
 
 async def test_nothing_of_our_own_words_becomes_a_memory(node: Node) -> None:
