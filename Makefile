@@ -4,7 +4,7 @@ BIN := .venv/bin
 HOME_DIR ?=
 JOBS ?= 2
 
-.PHONY: run test test-all test-long bench lint format types clean
+.PHONY: run test test-all test-long bench bench-search lint format types clean
 
 .venv/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "hmp_node needs Python 3.11 or newer; found $$($(PYTHON) --version). Set PYTHON=/path/to/python3.11" >&2; exit 1; }
@@ -26,6 +26,9 @@ test-long: .venv/ready
 
 bench: .venv/ready
 	@$(BIN)/python -m tests.bench
+
+bench-search: .venv/ready
+	@$(BIN)/python -m tests.bench.search_quality
 
 lint: .venv/ready
 	$(BIN)/ruff check .

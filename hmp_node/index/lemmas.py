@@ -87,10 +87,10 @@ def ensure(folder: Path) -> Lemmas:
     Raises Failed if they cannot be made.
     """
     if not all(_current(folder / f"{language}.lemmas") for language in LANGUAGES):
-        folder.mkdir(parents=True, exist_ok=True)
         # In a child, so that what reading the dictionaries takes is given back.
         command = [sys.executable, "-m", "hmp_node.index.lemmas", str(folder)]
         try:
+            folder.mkdir(parents=True, exist_ok=True)
             subprocess.run(command, check=True, capture_output=True, timeout=BUILD_TIMEOUT_S)  # noqa: S603 our own module
         except subprocess.CalledProcessError as error:
             last = (error.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
@@ -108,11 +108,14 @@ def build(folder: Path) -> None:
         words = DefaultDictionaryFactory(cache_max_size=0).get_dictionary(language)
         target = folder / f"{language}.lemmas"
         scratch = target.with_suffix(f".{os.getpid()}")
-        with scratch.open("wb") as file:
-            file.writelines(_encode(words))
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.replace(target)
+        try:
+            with scratch.open("wb") as file:
+                file.writelines(_encode(words))
+                file.flush()
+                os.fsync(file.fileno())
+            scratch.replace(target)
+        finally:
+            scratch.unlink(missing_ok=True)
 
 
 # --- tables ---------------------------------------------------------------------------------------------
@@ -207,7 +210,7 @@ def _current(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             return file.read(len(header)) == header
-    except FileNotFoundError:
+    except OSError:
         return False
 
 

@@ -31,6 +31,7 @@ SINGLE_WORD = 0.5
 """What the vector leg counts for a question of one word that the lexical leg has found."""
 
 _CONTRAST_RANK = 10
+_ALIKE = 1e-6  # a deviation of cosines below it is rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ def worth_of(vector: Vector[Id], lexical: Lexical[Id]) -> float:
 def contrast(vector: Vector[Id]) -> float:
     """By how many standard deviations the nearest row stands out from the tenth; 0 where that cannot be said."""
     nearest = sorted(vector.scores.values(), reverse=True)[:_CONTRAST_RANK]
-    return (nearest[0] - nearest[-1]) / vector.deviation if nearest and vector.deviation > 0 else 0.0
+    return (nearest[0] - nearest[-1]) / vector.deviation if nearest and vector.deviation > _ALIKE else 0.0
 
 
 def _summed(

@@ -124,5 +124,5 @@ def _runs(text: str) -> frozenset[tuple[str, ...]]:
     """Runs of three words; of a shorter text its words; of one without words the text itself."""
     said = [fold(word) for word in typed(text)]
     if len(said) < _RUN:
-        return frozenset([tuple(said) or (text,)])
+        return frozenset([tuple(said) or (text.strip(),)])
     return frozenset(tuple(said[start : start + _RUN]) for start in range(len(said) - _RUN + 1))
