@@ -16,6 +16,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.search.tables import BY_WORDS
+
 T = TypeVar("T")
 READY = re.compile(r"ready did=(?P<did>\S+) mesh=(?P<mesh>\S+) api=(?P<api>\S+)")
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +53,7 @@ def hmp_node(
 
 def environment(**more: str) -> dict[str, str]:
     """The process environment without any setting of a node, plus ``more``; nodes of other tests stay unknown."""
-    alone = {"HMP_LAN__ENABLED": "false", "HMP_DHT__MODE": "off"}
+    alone = {"HMP_LAN__ENABLED": "false", "HMP_DHT__MODE": "off"} | BY_WORDS
     return {key: value for key, value in os.environ.items() if not key.startswith("HMP_")} | alone | more
 
 

@@ -13,9 +13,10 @@ from hmp_node import node
 from hmp_node.actions.actors import User
 from hmp_node.actions.context import now_us
 from hmp_node.errors import Failed
+from tests.search.tables import BY_WORDS
 
 HOUR_US = 3_600_000_000
-ALONE = {"HMP_LAN__ENABLED": "false", "HMP_DHT__MODE": "off"}
+ALONE = {"HMP_LAN__ENABLED": "false", "HMP_DHT__MODE": "off"} | BY_WORDS
 
 
 async def until(what: str, true: Callable[[], Any], seconds: float = 20) -> None:

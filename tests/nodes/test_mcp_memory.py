@@ -25,8 +25,7 @@ from tests.nodes.test_clocks import ALONE, until
 @pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[Node]:
     """A node that searches by words alone, so that what it finds does not hang on the speed of a model."""
-    alone = ALONE | {"HMP_SEARCH__EMBEDDER": "none"}
-    async with opened(tmp_path / "a", listen=["127.0.0.1:0"], api="127.0.0.1:0", environment=alone) as running:
+    async with opened(tmp_path / "a", listen=["127.0.0.1:0"], api="127.0.0.1:0", environment=ALONE) as running:
         yield running
 
 

@@ -14,14 +14,14 @@ from hmp_node.actions.context import Command
 from hmp_node.errors import Rejected
 from hmp_node.node import Node
 from hmp_node.store.database import Tx
+from tests.nodes.test_clocks import ALONE
 
-ENVIRONMENT = {"HMP_SEARCH__EMBEDDER": "none"}
 SECRET = "correct horse battery staple"
 FORMER = 'the "old" password\nwas xyzzy-plugh'
 
 
 def opened(home: Path) -> Any:
-    return node.opened(home, listen=["127.0.0.1:0"], api="127.0.0.1:0", environment=ENVIRONMENT)
+    return node.opened(home, listen=["127.0.0.1:0"], api="127.0.0.1:0", environment=ALONE)
 
 
 async def by_model(running: Node, content: str) -> int:

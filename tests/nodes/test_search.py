@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hmp_node import node
 from hmp_node.actions.actors import Actor, Llm, Mcp, User
 from hmp_node.node import Node
-
-WORDS_ONLY = {"HMP_SEARCH__EMBEDDER": "none"}
+from tests.nodes.test_clocks import ALONE
+from tests.search.tables import lemmas
 
 
 class Searched:
@@ -41,9 +41,8 @@ class Searched:
 
 
 async def open_node(home: Path, **environment: str) -> AsyncIterator[Searched]:
-    async with node.opened(
-        home, listen=["127.0.0.1:0"], api="127.0.0.1:0", environment=WORDS_ONLY | environment
-    ) as running:
+    await asyncio.to_thread(lemmas)
+    async with node.opened(home, listen=["127.0.0.1:0"], api="127.0.0.1:0", environment=ALONE | environment) as running:
         yield Searched(running)
 
 
