@@ -51,7 +51,7 @@ def hmp_node(
 
 def environment(**more: str) -> dict[str, str]:
     """The process environment without any setting of a node, plus ``more``; nodes of other tests stay unknown."""
-    alone = {"HMP_LAN__ENABLED": "false", "HMP_DHT__MODE": "off"}
+    alone = {"HMP_LAN__ENABLED": "false", "HMP_DHT__MODE": "off", "HMP_SEARCH__EMBEDDER": "none"}
     return {key: value for key, value in os.environ.items() if not key.startswith("HMP_")} | alone | more
 
 
