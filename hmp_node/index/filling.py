@@ -98,6 +98,8 @@ class Filling:
         if isinstance(self.embedder, Missing):
             return False
         own = self.own
+        if own is None and not await vectors.any_document(self._db):
+            return False  # a node that keeps nothing yet asks no model
         if own is None or not own.qualities or any(m.state == FILLING and m.id != own.id for m in self.models):
             await self._begin(self.embedder, own)
             return True

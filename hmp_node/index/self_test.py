@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hmp_node.index.embedders import Embedder
+from hmp_node.index.embedders import Embedder, Local
 from hmp_node.index.embedding import WORKER_S, Embedding
 from hmp_node.index.worker import BACKGROUND, Worker
 from hmp_node.search.selftest import PASSAGES, QUESTIONS
@@ -13,19 +13,27 @@ from hmp_node.search.selftest import PASSAGES, QUESTIONS
 async def self_test(
     worker: Worker, embedding: Embedding, embedder: Embedder, *, texts: int
 ) -> tuple[int, dict[str, float]]:
-    """(dimension, quality 0..1 by language): 0 for one it does not speak. ``texts`` are embedded at once."""
+    """(dimension, quality 0..1 by language): 0 for one it does not speak. ``texts`` are embedded at once.
+
+    A local model is asked once for all nodes of a user: it cannot answer otherwise another time.
+    """
+    name = embedder.name if isinstance(embedder, Local) else ""
+    if isinstance(embedder, Local):
+        known = await worker.ask("remembered", {"name": name}, lane=BACKGROUND, timeout_s=WORKER_S)
+        if known:
+            return embedder.dimension, known
     dimension, vectors = 0, {}
-    for name, said in (("questions", QUESTIONS), ("passages", PASSAGES)):
+    for what, said in (("questions", QUESTIONS), ("passages", PASSAGES)):
         packed: list[bytes] = []
         every = [text for language in said for text in said[language]]
         for at in range(0, len(every), texts):
             dimension, some = await embedding.passages(
-                embedder, every[at : at + texts], dimension=dimension or None, questions=name == "questions"
+                embedder, every[at : at + texts], dimension=dimension or None, questions=what == "questions"
             )
             packed += some
-        vectors[name] = _by_language(said, packed)
+        vectors[what] = _by_language(said, packed)
     qualities: dict[str, float] = await worker.ask(
-        "assess", {"dimension": dimension, **vectors}, lane=BACKGROUND, timeout_s=WORKER_S
+        "assess", {"name": name, "dimension": dimension, **vectors}, lane=BACKGROUND, timeout_s=WORKER_S
     )
     return dimension, qualities
 

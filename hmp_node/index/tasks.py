@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import threading
 import traceback
 from collections.abc import Callable, Mapping
@@ -54,6 +57,7 @@ class Tasks:
             "embed": self._embed,
             "take": self._take,
             "assess": self._assess,
+            "remembered": self._remembered,
             "nearest": self._nearest,
         }
 
@@ -124,7 +128,10 @@ class Tasks:
         return {"dimension": vectors.shape[1], "vectors": packing.pack(vectors)}
 
     def _assess(self, argument: Mapping[str, Any]) -> dict[str, float]:
-        """{questions, passages: packed vectors by language, dimension} -> quality by language."""
+        """{questions, passages: packed vectors by language, dimension, name} -> quality by language.
+
+        Under a ``name`` it is remembered for other nodes.
+        """
         from hmp_node.index import packing
         from hmp_node.search.selftest import assess
 
@@ -133,7 +140,28 @@ class Tasks:
                 language: packing.unpack(one, argument["dimension"])[1].tolist() for language, one in vectors.items()
             }
 
-        return dict(assess(rows(argument["questions"]), rows(argument["passages"])).within)
+        qualities = dict(assess(rows(argument["questions"]), rows(argument["passages"])).within)
+        if argument["name"]:
+            with contextlib.suppress(OSError):
+                self._cache.mkdir(parents=True, exist_ok=True)
+                beside = self._cache / f"{argument['name']}.{os.getpid()}"
+                beside.write_text(json.dumps(qualities))
+                beside.replace(self._memory(argument["name"]))
+        return qualities
+
+    def _remembered(self, argument: Mapping[str, Any]) -> dict[str, float] | None:
+        """{name} -> quality by language, if that was assessed here before."""
+        from hmp_node.search.selftest import QUESTIONS
+
+        try:
+            qualities: dict[str, float] = json.loads(self._memory(argument["name"]).read_text())
+        except (OSError, ValueError):
+            return None
+        fits = isinstance(qualities, dict) and set(qualities) == set(QUESTIONS)
+        return qualities if fits else None
+
+    def _memory(self, name: str) -> Path:
+        return self._cache / f"{name}.json"
 
     def _nearest(self, argument: Mapping[str, Any]) -> dict[str, Any]:
         """{store, model, dimension, package and text or body, limit, among, also} -> {docs, cosines, also, mean,

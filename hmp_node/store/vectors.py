@@ -162,6 +162,12 @@ async def wanting(reader: Reader, *, limit: int) -> list[Wanting]:
     return [Wanting(doc_id, (kind, row_id), text_hash, tries) for doc_id, kind, row_id, text_hash, tries in rows]
 
 
+async def any_document(reader: Reader) -> bool:
+    """Whether there is a document that is to have a vector."""
+    found = await reader.fetch_one("SELECT 1 FROM search_docs WHERE kind <> :log LIMIT 1", {"log": LOG})
+    return found is not None
+
+
 async def known(reader: Reader, model_id: int, hashes: Iterable[str]) -> dict[str, bytes]:
     """Vectors of this model that there are of such texts, by the text's hash."""
     listed, params = in_list(sorted(set(hashes)))

