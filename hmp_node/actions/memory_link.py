@@ -63,7 +63,7 @@ class MemoryAround(msgspec.Struct, frozen=True):
     ``more``: there are more links than are shown."""
 
     memories: list[MemoryView]
-    links: list[LinkLine]
+    edges: list[LinkLine]
     open: list[str]
     more: bool
 

@@ -95,9 +95,11 @@ async def _by_words(ctx: Context, query: Query, narrow: Narrow, most: int) -> tu
         if not any((kind == LOG) is log for kind in narrow.kinds):
             continue
         frequencies = await search_legs.frequencies(ctx.db, query.tokens(), log=log)
-        rows, look = await _candidates(ctx, query, frequencies, narrow, log=log, most=most)
+        rows, look, wider = await _candidates(ctx, query, frequencies, narrow, log=log, most=most)
         scorer = Scorer(query, frequencies, await search_legs.size(ctx.db, log=log))
         found |= {doc_id: scorer.match(columns) for doc_id, columns in rows}
+        if wider:
+            degraded.append("nothing holds all of it as it was asked for: what comes near is shown")
         if look.newest:
             degraded.append("every word stands in too many documents to rank them all: the newest were ranked")
         elif look.skipped:
@@ -109,18 +111,19 @@ async def _by_words(ctx: Context, query: Query, narrow: Narrow, most: int) -> tu
 
 async def _candidates(
     ctx: Context, query: Query, frequencies: Frequencies, narrow: Narrow, *, log: bool, most: int
-) -> tuple[list[tuple[int, list[str]]], Narrowed]:
-    """Documents and their indexed words; where no phrase stands as it was given, or no document holds all of the words
-    that are everywhere, those that come near."""
+) -> tuple[list[tuple[int, list[str]]], Narrowed, bool]:
+    """Documents and their indexed words. True: no phrase stands as it was given, or no document holds all of the words
+    that are everywhere, and these come near."""
 
     async def fetch(match: str, *, newest: bool) -> list[tuple[int, list[str]]]:
         return await search_legs.candidates(ctx.db, match, narrow, weights=_WEIGHTS, log=log, newest=newest, limit=most)
 
     look = narrow_words(query, frequencies, ctx.search_settings)
     rows = await fetch(look.match, newest=look.newest)
-    if not rows and look.wider != look.match:
-        rows = await fetch(look.wider, newest=look.newest)
-    return rows, look
+    if rows or look.wider == look.match:
+        return rows, look, False
+    rows = await fetch(look.wider, newest=look.newest)
+    return rows, look, bool(rows)
 
 
 async def _by_meaning(ctx: Context, sought: Sought, matched: Sequence[int], most: int) -> Nearest:

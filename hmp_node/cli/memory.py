@@ -282,9 +282,9 @@ def memory_links(session: Session, *, row_id: int, depth: int) -> None:
 def _around(session: Session, value: dict[str, Any]) -> Iterator[str]:
     for row in value["memories"]:
         yield from _lines(session)(row)
-    if value["links"]:
+    if value["edges"]:
         yield "links:"
-        yield from ("  " + _link(one) for one in value["links"])
+        yield from ("  " + _link(one) for one in value["edges"])
     if value["open"]:
         yield "no memory has the title: " + ", ".join(safe(one) for one in value["open"])
     if value["more"]:

@@ -85,7 +85,7 @@ async def _around(perform: Perform, ids: list[int]) -> list[Json]:
     """The links from and to these memories, each once."""
     found: dict[tuple[Any, ...], Json] = {}
     for memory_id in ids:
-        for one in (await perform("memory.links", {"id": memory_id}))["links"]:
+        for one in (await perform("memory.links", {"id": memory_id}))["edges"]:
             found[one["source"], one["type"], one["target"]] = pick(one, "source", "type", "target")
     return list(found.values())
 

@@ -189,7 +189,7 @@ async def test_what_supersedes_has_a_time_and_the_old_stays_in_history(alice: Si
     assert await contents(alice, states=["superseded"]) == ["5 years"]
     assert await code(alice, "memory.supersede", id=old, content="7 years") == "stale_version"
     around = await alice.do("memory.links", id=new.id)
-    assert [(one.source, one.target, one.type) for one in around.links] == [(new.id, old, "supersedes")]
+    assert [(one.source, one.target, one.type) for one in around.edges] == [(new.id, old, "supersedes")]
 
 
 async def test_a_fact_with_a_title_supersedes_what_was_known_of_it(alice: Side) -> None:
@@ -308,13 +308,13 @@ async def test_pages_by_type_and_tag(alice: Side) -> None:
 
 
 async def links(side: Side, memory_id: int) -> list[tuple[int, int, str]]:
-    return [(one.source, one.target, one.type) for one in (await side.do("memory.links", id=memory_id)).links]
+    return [(one.source, one.target, one.type) for one in (await side.do("memory.links", id=memory_id)).edges]
 
 
 async def test_wiki_links_find_their_title_now_later_and_after_a_rename(alice: Side) -> None:
     source = await add(alice, "see [[Старий  сервер]], [[Later#Part|then]] and [[Старий сервер]]")
     around = await alice.do("memory.links", id=source)
-    assert (around.links, around.open) == ([], ["later", "старий сервер"])
+    assert (around.edges, around.open) == ([], ["later", "старий сервер"])
     server = await add(alice, "x", title="старий СЕРВЕР")
     assert await links(alice, source) == [(source, server, "wiki")]
     later = await add(alice, "y", title="Later")

@@ -11,8 +11,9 @@ from typing import Any
 from hmp_node.actions.actors import User
 from hmp_node.node import Node, opened
 from hmp_node.store.database import Tx
+from tests.search.tables import BY_WORDS
 
-ALONE = {"HMP_LAN__ENABLED": "false", "HMP_DHT__MODE": "off"}
+ALONE = {"HMP_LAN__ENABLED": "false", "HMP_DHT__MODE": "off", "HMP_SEARCH__CACHE": BY_WORDS["HMP_SEARCH__CACHE"]}
 
 
 @asynccontextmanager
@@ -38,6 +39,7 @@ async def test_a_missing_embedder_is_named_with_its_effect(tmp_path: Path) -> No
 async def test_an_endpoint_that_does_not_answer_is_named(tmp_path: Path) -> None:
     settings = {"HMP_SEARCH__EMBEDDER": "http://127.0.0.1:9/v1", "HMP_SEARCH__MODEL": "m"}
     async with node(tmp_path / "home", **settings) as one:
+        await one.actions.perform(User(), "note.add", {"text": "something to embed"})
         async with asyncio.timeout(30):
             while not one.index.status()["error"]:
                 await asyncio.sleep(0.02)
