@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -453,3 +454,37 @@ async def test_a_session_is_saved_and_resumed(alice: Side) -> None:
     emptied = await alice.do("session.save", project="shop", todo=[])
     assert emptied.todo == []
     assert (await alice.do("project.get", project="shop")).last_session == emptied.created_at
+
+
+# --- reports of other stores' users ---------------------------------------------------------------------
+
+
+async def test_what_a_list_shows_can_be_read_and_what_is_not_there_is_in_no_list(alice: Side) -> None:
+    """topoteretes/cognee#4162."""
+    await alice.do("project.add", name="shop")
+    ids = [await add(alice, f"n {number}", project=("shop", "global")[number % 2]) for number in range(6)]
+    await alice.do("memory.archive", ids=ids[:2])
+    for states in ([], ["archived"], ["active", "archived", "superseded"]):
+        for one in (await alice.do("memory.list", EDITOR, states=states)).memories:
+            assert (await alice.do("memory.get", EDITOR, ids=[one.id])).memories == [one]
+    await alice.do("project.archive", project="shop")
+    hidden = {one.id for one in (await alice.do("memory.list")).memories}
+    assert hidden == {ids[3], ids[5]}
+
+
+async def test_the_log_outlives_what_it_tells_of(alice: Side) -> None:
+    """SaaSy-Solutions/mockforge#872."""
+    await alice.do("project.add", name="shop")
+    made = await add(alice, "x", project="shop")
+    await alice.do("session.save", project="shop", summary="s")
+    before = await alice.rows("SELECT id, hash, content FROM log_messages ORDER BY id")
+    await alice.do("memory.archive", ids=[made])
+    await alice.do("project.archive", project="shop")
+    assert (await alice.rows("SELECT id, hash, content FROM log_messages ORDER BY id"))[: len(before)] == before
+
+
+async def test_calls_side_by_side_all_land(alice: Side) -> None:
+    """modelcontextprotocol/servers#1819; getzep/graphiti#1262: a thousand without a model, at once."""
+    await asyncio.gather(*(alice.do("memory.add", content=f"number {number}") for number in range(1000)))
+    assert await alice.value("SELECT COUNT(*) FROM memories") == 1000
+    assert await alice.value("SELECT COUNT(DISTINCT content) FROM memories") == 1000

@@ -204,3 +204,26 @@ def test_what_is_no_database_is_damage(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(Failed) as caught:
         stored_version(tmp_path / "node.db")
     assert caught.value.code is Failure.STORE_DAMAGED
+
+
+async def test_what_an_older_store_holds_is_kept_and_waits_to_be_indexed(tmp_path: Path) -> None:
+    """letta-ai/letta#2117: each table stays as it was; open-gsd/gsd-pi#1052: a late index is back-filled."""
+    path = tmp_path / "node.db"
+    connection = sqlite3.connect(path, isolation_level=None)
+    for step in steps()[:2]:
+        connection.executescript(step.sql)
+    connection.execute("PRAGMA user_version = 2")
+    connection.execute("INSERT INTO notes (text, source, timestamp) VALUES ('заметка', 'user', 't')")
+    connection.execute("INSERT INTO diary_entries (text, timestamp) VALUES ('entry', 't')")
+    connection.execute("INSERT INTO concepts (name, timestamp) VALUES ('river', 't')")
+    connection.execute("INSERT INTO llm_memory (content, created_at, updated_at) VALUES ('thought', 't', 't')")
+    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    before = {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in tables}
+    connection.close()
+    await (await open_sqlite(path, settings=SMALL, now_us=clock())).close()
+    connection = sqlite3.connect(path)
+    after = {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in tables}
+    pending = connection.execute("SELECT kind, row_id FROM search_pending ORDER BY kind").fetchall()
+    connection.close()
+    assert after == before
+    assert pending == [("concept", 1), ("diary", 1), ("note", 1), ("thought", 1)]
