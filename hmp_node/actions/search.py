@@ -25,7 +25,6 @@ from hmp_node.store.trail import LOG
 MAX_QUERY = 100_000
 MAX_OFFSET = 1_000
 MAX_FILTERS = 16
-COUNTED = 10_000
 STATES = (ACTIVE, ARCHIVED, SUPERSEDED, HIDDEN)
 USUAL = tuple(kind for kind in SEARCHED if kind != LOG)
 _KEY = re.compile(r"[^\x00-\x1f\"\\]{1,100}")
@@ -61,13 +60,11 @@ class MemorySearch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Searched(msgspec.Struct, frozen=True):
-    """How the search went: what was looked through (``documents``, counted as far as 10,000), in which way
-    (``words``, or ``words and meaning`` by ``model``), the ``language`` of the question, and all that was left out:
-    ``pending`` rows not indexed yet, ``degraded`` in words. ``matched`` documents were found, ``below`` of them
-    under the threshold."""
+    """How the search went: which kinds were looked through, in which way (``words``, or ``words and meaning`` by
+    ``model``), the ``language`` of the question, and all that was left out: ``pending`` rows not indexed yet,
+    ``degraded`` in words. ``matched`` documents were found, ``below`` of them under the threshold."""
 
     kinds: list[str]
-    documents: int
     way: str
     model: str
     language: str
@@ -105,10 +102,8 @@ async def memory_search(ctx: Context, actor: Actor, args: MemorySearch) -> Searc
     narrow = await narrowed(ctx, actor, args)
     found = await search(ctx, Sought(args.query, narrow, depth=args.offset + args.limit + 1))
     page = found.hits[args.offset : args.offset + args.limit]
-    documents = await search_legs.count(ctx.db, narrow, limit=COUNTED)
     searched = Searched(
         kinds=list(narrow.kinds),
-        documents=documents,
         way="words and meaning" if found.worth > 0 else "words",
         model=found.model,
         language=found.language,
@@ -118,17 +113,16 @@ async def memory_search(ctx: Context, actor: Actor, args: MemorySearch) -> Searc
         degraded=list(found.degraded),
     )
     hits = await shown_hits(ctx.db, page, found, explain=args.explain)
-    return SearchPage(hits, len(found.hits) > args.offset + args.limit, _nothing(found, searched), searched)
+    nothing = "" if found.hits else await _nothing(ctx, narrow, found, searched)
+    return SearchPage(hits, len(found.hits) > args.offset + args.limit, nothing, searched)
 
 
-def _nothing(found: Found, searched: Searched) -> str:
-    if found.hits:
-        return ""
+async def _nothing(ctx: Context, narrow: Narrow, found: Found, searched: Searched) -> str:
     if searched.below:
         return f"{searched.below} documents match, none well enough (search.minimum_score)"
     if searched.pending:
         return f"nothing found, but {searched.pending} rows are not indexed yet: ask again in a moment"
-    if not searched.documents:
+    if not await search_legs.any_passes(ctx.db, narrow):
         return "nothing is stored that passes the filters"
     return "nothing stored matches" if found.asked else "there is no word in the question"
 

@@ -52,7 +52,7 @@ class Found:
 async def search(ctx: Context, sought: Sought) -> Found:
     """Both legs, fused. What is out of order leaves its leg out, and is said."""
     settings = ctx.search_settings
-    if 0 < await search_index.count_pending(ctx.db, most=FRESH_ROWS + 1) <= FRESH_ROWS:
+    if ctx.running and 0 < await search_index.count_pending(ctx.db, most=FRESH_ROWS + 1) <= FRESH_ROWS:
         await ctx.index.settled(FRESH_S)
     query = await ctx.index.query(sought.text)
     if query.empty:

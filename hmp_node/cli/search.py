@@ -50,9 +50,10 @@ def search(
     """
     args: dict[str, Any] = {"query": " ".join(words), "limit": limit, "offset": offset, "explain": explain}
     args |= {name: list(values) for name, values in several.items()} | {"metadata": dict(metadata)}
-    result = session.perform("memory.search", args | given(project=project, since=since, until=until))
-    for warning in result["searched"]["degraded"]:
-        session.console.hint(f"note: {safe(warning)}")
+    result = session.read("memory.search", args | given(project=project, since=since, until=until))
+    if explain or not result["hits"]:
+        for warning in result["searched"]["degraded"]:
+            session.console.hint(f"note: {safe(warning)}")
     session.show(result, lambda value: _hits(session, value, offset + limit))
 
 

@@ -14,7 +14,7 @@ from hmp_node.store import trail
 from hmp_node.store.database import Params, Reader, Tx
 from hmp_node.store.documents import ACTIVE, SUPERSEDED
 from hmp_node.store.search import PAST_ALL
-from hmp_node.store.sql import in_list
+from hmp_node.store.sql import in_list, one_of
 from hmp_node.store.trail import MEMORY
 
 
@@ -207,17 +207,15 @@ async def page(reader: Reader, wanted: Wanted) -> list[Memory]:
 
 def narrowing(wanted: Wanted) -> tuple[str, dict[str, Any]]:
     """The condition on memories ``m`` with state ``s``, and its parameters."""
-    where = ["m.id < :before"]
-    params: dict[str, Any] = {"before": PAST_ALL if wanted.before is None else wanted.before, "limit": wanted.limit}
-    for values, column, name in (
-        ([one or 0 for one in wanted.projects], "COALESCE(m.project_id, 0)", "project"),
-        (wanted.types, "m.type", "type"),
-        (wanted.states, "s.status", "state"),
-    ):
-        if values:
-            listed, some = in_list(list(values), name)
-            where.append(f"{column} IN {listed}")
-            params |= some
+    where, params = one_of(
+        (
+            ("COALESCE(m.project_id, 0)", "project", [one or 0 for one in wanted.projects]),
+            ("m.type", "type", wanted.types),
+            ("s.status", "state", wanted.states),
+        )
+    )
+    where.append("m.id < :before")
+    params |= {"before": PAST_ALL if wanted.before is None else wanted.before, "limit": wanted.limit}
     if wanted.without:
         listed, some = in_list(list(wanted.without), "without")
         where.append(f"COALESCE(m.project_id, 0) NOT IN {listed}")

@@ -9,7 +9,7 @@ from typing import Any
 from hmp_node.store.database import Reader
 from hmp_node.store.documents import ACTIVE
 from hmp_node.store.search_index import COLUMNS, LOG_TEXT, TEXT
-from hmp_node.store.sql import in_list
+from hmp_node.store.sql import in_list, one_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +44,17 @@ class Narrow:
 
     def where(self) -> tuple[str, dict[str, Any]]:
         """The condition on ``search_docs d``, and its parameters."""
-        where: list[str] = []
-        params: dict[str, Any] = {}
-        for values, column, name in (
-            (self.kinds, "d.kind", "kind"),
-            (self.states, "d.state", "state"),
-            (self.types, "d.type", "type"),
-            (self.authors, "d.author", "author"),
-        ):
-            if values:
-                listed, some = in_list(list(values), name)
-                where.append(f"{column} IN {listed}")
-                params |= some
+        where, params = one_of(
+            (
+                ("d.kind", "kind", self.kinds),
+                ("d.state", "state", self.states),
+                ("d.type", "type", self.types),
+                ("d.author", "author", self.authors),
+                ("COALESCE(d.project_id, 0)", "project", [one or 0 for one in self.projects]),
+            )
+        )
         if self.projects:
-            listed, some = in_list([one or 0 for one in self.projects], "project")
-            where.append(f"d.kind = 'memory' AND COALESCE(d.project_id, 0) IN {listed}")
-            params |= some
+            where.append("d.kind = 'memory'")
         if self.without:
             listed, some = in_list(list(self.without), "without")
             where.append(f"COALESCE(d.project_id, 0) NOT IN {listed}")
@@ -132,13 +127,10 @@ async def among(reader: Reader, narrow: Narrow, *, limit: int) -> list[int]:
     return [doc_id for (doc_id,) in rows]
 
 
-async def count(reader: Reader, narrow: Narrow, *, limit: int) -> int:
-    """How many documents are asked for, counted as far as ``limit``."""
+async def any_passes(reader: Reader, narrow: Narrow) -> bool:
+    """Whether there is any document that is asked for."""
     where, params = narrow.where()
-    row = await reader.fetch_one(
-        f"SELECT COUNT(*) FROM (SELECT 1 FROM search_docs d WHERE {where} LIMIT :limit) s", {**params, "limit": limit}
-    )
-    return 0 if row is None else int(row[0])
+    return await reader.fetch_one(f"SELECT 1 FROM search_docs d WHERE {where} LIMIT 1", params) is not None
 
 
 async def frequencies(reader: Reader, tokens: Sequence[str], *, log: bool) -> dict[str, int]:
