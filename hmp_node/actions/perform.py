@@ -36,6 +36,8 @@ from hmp_node.actions import (
     mail,
     mailman,
     memory,
+    memory_export,
+    memory_import,
     memory_link,
     memory_read,
     names,
@@ -74,7 +76,8 @@ from hmp_node.wire.container import VerifiedContainer
 
 SUBJECTS = (  # importing them fills the table
     *(announce, approval, book, clean, concept, cycle, diary, diary_relation, explain, file),
-    *(find, grant, link, llm, log, mail, mailman, memory, memory_link, memory_read, node, note, note_keep),
+    *(find, grant, link, llm, log, mail, mailman, memory, memory_export, memory_import, memory_link, memory_read),
+    *(node, note, note_keep),
     *(outbox, peer, process, project, query, reach, receipt, receive, revoke, script, seeds),
     *(send, session, shell, table, thought, tick),
 )

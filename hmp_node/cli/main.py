@@ -33,6 +33,7 @@ from hmp_node.cli import (
     process,
     shell,
     think,
+    transfer,
 )
 from hmp_node.cli.console import Console, unwritable, use_utf8
 from hmp_node.cli.session import Session, home_of
@@ -75,7 +76,7 @@ def cli(ctx: click.Context, home: str | None) -> None:
 
 for module in (
     *(lifecycle, health, mail, notes, join, find, peers, mailman, grants),
-    *(memory, llm, think, mind, process, shell, log, actions),
+    *(memory, transfer, llm, think, mind, process, shell, log, actions),
 ):
     for command in module.VERBS:
         cli.add_command(command)
