@@ -49,7 +49,8 @@ from hmp_node.net.fetch import fetch
 from hmp_node.net.interfaces import Lately
 from hmp_node.net.transport import Transport
 from hmp_node.presence import Announcer
-from hmp_node.store import log_redact, memory_purge
+from hmp_node.store import log_audit, log_redact, memory_purge
+from hmp_node.store import restore as restoring
 from hmp_node.store import settings as store_settings
 from hmp_node.store.agent_tables import AgentTables
 from hmp_node.store.copies import copy_store
@@ -594,6 +595,46 @@ def backup(path: Path, target: Path) -> None:
     copy_store(home.store, target)
     if home.tables.exists():
         copy_store(home.tables, target.with_name(target.name + ".tables"))
+
+
+def restore(path: Path, backup_file: Path, *, probe: Probe = no_probe) -> dict[str, Any]:
+    """Put a backup in the place of a home's store, node stopped, after checking it; what was there is kept aside.
+
+    Raises `Rejected` NOT_FOUND; `Failed` STORE_DAMAGED, STORE_NEWER, HOME_MISMATCH, HOME_LOCKED, and others.
+    """
+    home = Home(path)
+    if not home.path.exists():
+        raise Failed(Failure.HOME_UNUSABLE, f"There is no home at {home.path}", remedy="give it with --home DIR")
+    with home.locked():
+        settings = config.load(home.config)
+        me = identity.load(home.key, _passphrase(settings))
+        copy = restoring.take_copy(backup_file, home.store)
+        try:
+            rows = asyncio.run(_check_backup(copy, home, me, settings))
+            stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime()) + f".{now_us() % 1_000_000:06d}Z"
+            aside = home.store.with_name(f"{home.store.name}.before-restore-{stamp}")
+            had = home.store.exists()
+            restoring.put_in_place(copy, home.store, aside, probe)
+        finally:
+            restoring.clear(copy)
+    return {"rows": rows, "aside": str(aside) if had else None}
+
+
+async def _check_backup(copy: Path, home: Home, me: Identity, settings: config.Config) -> int:
+    """Whether the copy of a backup is this identity's and its log is whole; gives the rows of the log."""
+    database = await open_sqlite(copy, settings=settings.store, now_us=now_us)
+    try:
+        await _check_owner(database, me, home)
+        report = await log_audit.verify(database, public_key=me.public_key)
+    finally:
+        await database.close()
+    if not report.ok:
+        raise Failed(
+            Failure.STORE_DAMAGED,
+            f"the log of the backup does not verify: {report.damage[0].detail}",
+            remedy="nothing was changed; take another backup",
+        )
+    return report.rows
 
 
 def redact(path: Path, *, digest: str, reason: str) -> dict[str, Any]:

@@ -161,7 +161,7 @@ async def keep(
         old = await memories.titled(tx, words.title_key, type=FACT, project_id=words.project_id)
     now = ctx.now()
     since = valid_from or now
-    memory_id = await _add(ctx, tx, actor, words, valid_from=since, now=now)
+    memory_id = await add_row(ctx, tx, actor, words, valid_from=since, now=now)
     for link in links:
         all_found(await memories.by_ids(tx, [link.target]), [link.target], "memory")
         kind = check_line(link.type, "the type of a link", MAX_LINK_TYPE)
@@ -202,10 +202,7 @@ async def memory_update(ctx: Context, actor: Actor, args: MemoryUpdate) -> Memor
         twin = await memories.twin(tx, words.content_hash)
         if row.status == ACTIVE and twin not in (None, row.id):
             raise Rejected(Reject.DUPLICATE, f"memory {twin} says that already", remedy=f"archive memory {row.id}")
-        was = await trail.before(tx, MEMORY, row.id)
-        await memories.change(tx, row.id, words, now=ctx.now())
-        await _linked(tx, row.id, words)
-        await _wrote(ctx, tx, actor, row.id, was, text=said(words.title, words.content), tags=words.tags)
+        await change_row(ctx, tx, actor, row.id, words)
         return await view(tx, row.id)
 
     return await ctx.write(work)
@@ -260,7 +257,7 @@ async def memory_supersede(ctx: Context, actor: Actor, args: MemorySupersede) ->
             raise Rejected(Reject.DUPLICATE, f"memory {twin} says that already", remedy="there is nothing to supersede")
         now = ctx.now()
         since = at or now
-        memory_id = await _add(ctx, tx, actor, words, valid_from=since, now=now)
+        memory_id = await add_row(ctx, tx, actor, words, valid_from=since, now=now)
         await _supersede(ctx, tx, actor, old.id, by=memory_id, at=since)
         return MemoryKept(await view(tx, memory_id), created=True, superseded=[old.id])
 
@@ -322,11 +319,26 @@ async def _no_twin(tx: Tx, row: Memory) -> None:
 # --- the parts --------------------------------------------------------------------------------------------
 
 
-async def _add(ctx: Context, tx: Tx, actor: Actor, words: Words, *, valid_from: str, now: str) -> int:
+async def add_row(
+    ctx: Context, tx: Tx, actor: Actor, words: Words, *, valid_from: str, now: str, author: str | None = None
+) -> int:
+    """Insert a memory with its links and its place in the log; gives its id."""
     memory_id = await memories.add(tx, words, valid_from=valid_from, now=now)
     await _linked(tx, memory_id, words)
-    await _wrote(ctx, tx, actor, memory_id, None, text=said(words.title, words.content), tags=words.tags)
+    text = said(words.title, words.content)
+    await _wrote(ctx, tx, actor, memory_id, None, text=text, tags=words.tags, author=author)
     return memory_id
+
+
+async def change_row(
+    ctx: Context, tx: Tx, actor: Actor, memory_id: int, words: Words, *, author: str | None = None
+) -> None:
+    """Give a memory other words; what it said stays as a version."""
+    was = await trail.before(tx, MEMORY, memory_id)
+    await memories.change(tx, memory_id, words, now=ctx.now())
+    await _linked(tx, memory_id, words)
+    text = said(words.title, words.content)
+    await _wrote(ctx, tx, actor, memory_id, was, text=text, tags=words.tags, author=author)
 
 
 async def _supersede(ctx: Context, tx: Tx, actor: Actor, old: int, *, by: int, at: str) -> None:

@@ -36,6 +36,8 @@ from hmp_node.actions import (
     mail,
     mailman,
     memory,
+    memory_export,
+    memory_import,
     memory_link,
     memory_read,
     names,
@@ -77,9 +79,9 @@ from hmp_node.wire.container import VerifiedContainer
 
 SUBJECTS = (  # importing them fills the table
     *(announce, approval, book, clean, concept, cycle, diary, diary_relation, explain, file),
-    *(find, grant, link, llm, log, mail, mailman, memory, memory_link, memory_read, node, note, note_keep),
-    *(outbox, peer, process, project, query, reach, receipt, recall, receive, revoke, script, search, search_check),
-    *(seeds, send, session, shell, table, thought, tick),
+    *(find, grant, link, llm, log, mail, mailman, memory, memory_export, memory_import, memory_link, memory_read),
+    *(node, note, note_keep, outbox, peer, process, project, query, reach, receipt, recall, receive, revoke),
+    *(script, search, search_check, seeds, send, session, shell, table, thought, tick),
 )
 MAX_KEY = 200
 QUIET_US = 60_000_000  # a peer's refusals of one kind are recorded once in so long

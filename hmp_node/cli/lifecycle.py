@@ -1,4 +1,4 @@
-"""Verbs about the node itself: init, run, id, backup, revoke."""
+"""Verbs about the node itself: init, run, id, backup, restore, revoke."""
 
 from __future__ import annotations
 
@@ -112,6 +112,26 @@ def backup(session: Session, *, path: Path) -> None:
     session.show({"path": str(path.absolute())}, lambda result: [f"backed up to {safe(result['path'])}"])
 
 
+@verb("restore", example="hmp-node restore ~/alice-backup.db")
+@click.argument("path", type=click.Path(path_type=Path))
+def restore(session: Session, *, path: Path) -> None:
+    """Put the backup PATH in the place of the store; the node must be stopped.
+
+    It is checked first: whole, of this identity, its log unbroken. The present store is kept beside it. Tables that
+    the mind made for itself stay as they are.
+    """
+    from hmp_node import node
+
+    session.show(node.restore(session.home, path.absolute()), _restored)
+
+
+def _restored(result: dict[str, Any]) -> Iterator[str]:
+    yield f"restored; the log holds {result['rows']} rows and verifies"
+    if result["aside"] is not None:
+        yield f"the store of before: {safe(result['aside'])}"
+    yield "peers may know newer rows of the log than this: where they do, it goes on as a new chain and says so"
+
+
 @verb("revoke", example="hmp-node revoke\nhmp-node revoke --confirm did:hmp:agent:6Mk...")
 @click.option("--confirm", metavar="DID", help="This node's whole DID, instead of the question.")
 def revoke(session: Session, *, confirm: str | None) -> None:
@@ -141,4 +161,4 @@ def _typed(did: str) -> str:
     return did
 
 
-VERBS = (init, run, identity, backup, revoke)
+VERBS = (init, run, identity, backup, restore, revoke)

@@ -35,6 +35,7 @@ from hmp_node.cli import (
     search,
     shell,
     think,
+    transfer,
 )
 from hmp_node.cli.console import Console, unwritable, use_utf8
 from hmp_node.cli.session import Session, home_of
@@ -77,7 +78,7 @@ def cli(ctx: click.Context, home: str | None) -> None:
 
 for module in (
     *(lifecycle, health, mail, notes, join, find, peers, mailman, grants),
-    *(search, memory, llm, think, mind, process, shell, log, assistant, actions),
+    *(search, memory, transfer, llm, think, mind, process, shell, log, assistant, actions),
 ):
     for command in module.VERBS:
         cli.add_command(command)

@@ -24,7 +24,10 @@ from hmp_node.errors import Denied, Deny, Failed, Failure, Reject, Rejected
 from tests.cli.conftest import Cli
 from tests.cli.scripted import Scripted, note
 
-VERBS = "init run stop id status doctor backup revoke send inbox outbox search think approve undo shell mcp do actions"
+VERBS = (
+    "init run stop id status doctor backup restore revoke send inbox outbox search export import think approve undo shell"
+    " mcp do actions"
+)
 PEER_VERBS = "join find peers ping trust alias block unblock purge verify"
 GROUPS = {
     "notes": "list read tag hide delete add",

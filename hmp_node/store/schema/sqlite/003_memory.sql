@@ -83,6 +83,14 @@ CREATE TABLE memory_turns (
 );
 CREATE INDEX memory_turns_session ON memory_turns (session, turn);
 
+-- Where a memory was brought in from: a file of a vault, a line, a message; the same again adds nothing.
+CREATE TABLE memory_sources (
+    source    TEXT PRIMARY KEY,
+    memory_id INTEGER NOT NULL REFERENCES memories (id) ON DELETE CASCADE,
+    digest    TEXT NOT NULL                              -- of what was read there last; empty: not told
+) WITHOUT ROWID;
+CREATE INDEX memory_sources_memory ON memory_sources (memory_id);
+
 -- ---------------------------------------------------------------- the index of the search
 
 -- Rows whose words changed since they were indexed, oldest first; one row may stand here more than once. Triggers
