@@ -25,8 +25,8 @@ from tests.cli.conftest import Cli
 from tests.cli.scripted import Scripted, note
 
 VERBS = (
-    "init run stop id status doctor backup restore revoke send inbox outbox search export import think approve undo shell"
-    " mcp do actions"
+    "init run stop id status doctor backup restore revoke send inbox outbox search export import think approve undo"
+    " shell mcp do actions"
 )
 PEER_VERBS = "join find peers ping trust alias block unblock purge verify"
 GROUPS = {
