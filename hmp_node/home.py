@@ -1,9 +1,10 @@
 """The files of one node's home: where they are, who may read them, and that one process at a time uses them.
 
-A home holds ``node.yaml``, ``identity.key`` (0600), ``node.db``, ``log.head``, ``api.token`` and ``mcp.token`` (0600:
-the owner's, and that of coding assistants), ``tables.db`` (tables of the model's own, 0600), ``processes/`` (what its
-processes wrote), ``prompts/`` (the owner's own texts), ``api.json`` (where the running node's local API listens),
-``node.lock``, ``dht.json`` (contacts of the DHT), ``logs/`` and ``backups/``.
+A home holds ``node.yaml``, ``identity.key`` (0600), ``node.db``, ``log.head``, ``api.token`` and ``mcp.token``
+(0600: the owner's, and that of coding assistants), ``tables.db`` (tables of the model's own, 0600), ``processes/``
+(what its processes wrote), ``prompts/`` (the owner's own texts), ``attachments/`` (files that imported notes show),
+``api.json`` (where the running node's local API listens), ``node.lock``, ``dht.json`` (contacts of the DHT),
+``logs/`` and ``backups/``.
 """
 
 from __future__ import annotations
