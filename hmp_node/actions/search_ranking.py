@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hmp_node.actions.context import Context
 from hmp_node.actions.outside import Nearest
@@ -12,12 +12,16 @@ from hmp_node.search.query import Frequencies, Narrowed, Query
 from hmp_node.search.query import narrow as narrow_words
 from hmp_node.search.scoring import WEIGHTS, Match, Scorer
 from hmp_node.store import search_index, search_legs
+from hmp_node.store.search import PAST_ALL
 from hmp_node.store.search_legs import Narrow
 from hmp_node.store.trail import LOG
 
 FRESH_S = 5.0  # how long a search waits for what was written just before it,
 FRESH_ROWS = 500  # unless there is more of it than this: an import goes on meanwhile
-AMONG = 200_000  # documents that a filter may leave for their vectors to be compared one by one
+# Documents that a filter may leave for their vectors to be compared one by one. Of more, the nearest of all are looked
+# through for those that pass, this many times as many as are wanted, and so on up to a limit.
+AMONG = 50_000
+WIDER, LOOKED = 4, 20_000
 _WEIGHTS = tuple(WEIGHTS.values())
 
 
@@ -127,17 +131,21 @@ async def _candidates(
 
 
 async def _by_meaning(ctx: Context, sought: Sought, matched: Sequence[int], most: int) -> Nearest:
-    """The nearest documents that pass the filters: `most`, if so many pass and have a vector."""
-    narrow = sought.narrow
+    """The nearest documents that pass the filters: ``most``, if so many pass and have a vector."""
+    narrow, text = sought.narrow, sought.text
     if not any(kind != LOG for kind in narrow.kinds):
         return Nearest((), "", {}, "the log is searched by its words alone")
-    among = None
     if not narrow.broad:
-        among = await search_legs.among(ctx.db, narrow, limit=AMONG)
-    near = await ctx.index.nearest(sought.text, limit=most, among=among, also=matched)
-    if among is None and near.hits:
+        among = await search_legs.among(ctx.db, narrow, limit=AMONG + 1)
+        if len(among) <= AMONG:
+            return await ctx.index.nearest(text, limit=most, among=among, also=matched)
+    looked = WIDER * most
+    while looked <= LOOKED:
+        near = await ctx.index.nearest(text, limit=looked, also=matched)
         passing = await search_legs.passing(ctx.db, [doc_id for doc_id, _ in near.hits], narrow)
-        if len(passing) < len(near.hits):
-            among = await search_legs.among(ctx.db, narrow, limit=AMONG)
-            near = await ctx.index.nearest(sought.text, limit=most, among=among, also=matched)
-    return near
+        hits = tuple(hit for hit in near.hits if hit[0] in passing)
+        if len(hits) >= most or len(near.hits) < looked:
+            return replace(near, hits=hits[:most])
+        looked *= WIDER
+    among = await search_legs.among(ctx.db, narrow, limit=PAST_ALL)
+    return await ctx.index.nearest(text, limit=most, among=among, also=matched)
