@@ -143,8 +143,8 @@ class Nearest:
     """What lies near a text: ``hits`` (document, cosine), the nearest first; the ``model`` of the vectors; how well it
     knows each language, 0..1 (``qualities``); why there are no vectors, or not of everything, or "" (``degraded``).
 
-    ``also``: cosines of the documents that were asked about besides. ``mean``, ``deviation``: of the cosines of all
-    documents that were compared: what is ordinary.
+    ``also``: cosines of the documents that were asked about besides. ``deviation``: the standard deviation of the
+    cosines of all documents that were compared.
     """
 
     hits: tuple[tuple[int, float], ...]
@@ -152,7 +152,6 @@ class Nearest:
     qualities: Mapping[str, float]
     degraded: str
     also: tuple[tuple[int, float], ...] = ()
-    mean: float = 0.0
     deviation: float = 0.0
 
 

@@ -150,7 +150,7 @@ class Index:
             found = await self._worker.ask("nearest", argument, lane=FOREGROUND, timeout_s=left)
             hits = tuple(zip(found["docs"], found["cosines"], strict=True))
             asked_besides = tuple((doc_id, cosine) for doc_id, cosine in found["also"])
-            return Nearest(hits, "", {}, "", asked_besides, found["mean"], found["deviation"])
+            return Nearest(hits, "", {}, "", asked_besides, found["deviation"])
 
         if among is None or len(among) <= SENT:
             return await ask(limit, among)

@@ -30,11 +30,10 @@ Ids = NDArray[np.int64]
 
 
 class Near(NamedTuple):
-    """Documents and cosines of the nearest; mean and standard deviation of the cosines of all that were compared."""
+    """Documents and cosines of the nearest; standard deviation of the cosines of all that were compared."""
 
     docs: list[int]
     cosines: list[float]
-    mean: float
     deviation: float
 
 
@@ -158,8 +157,7 @@ class Matrix:
         chosen = _best(scores, max(_WIDER * limit, limit + _WIDER_BY))
         docs, cosines = self._ranked(chosen if places is None else places[chosen], question, limit)
         told = scores[np.isfinite(scores)] * _step(question)
-        mean, deviation = (float(told.mean()), float(told.std())) if len(told) else (0.0, 0.0)
-        return Near(docs, cosines, round(mean, _DIGITS), round(deviation, _DIGITS))
+        return Near(docs, cosines, round(float(told.std()), _DIGITS) if len(told) else 0.0)
 
     def cosines(self, question: NDArray[np.float32], docs: Ids) -> list[tuple[int, float]]:
         """How near these documents are; those without a vector are left out."""

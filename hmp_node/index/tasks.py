@@ -164,7 +164,7 @@ class Tasks:
         return self._cache / f"{name}.json"
 
     def _nearest(self, argument: Mapping[str, Any]) -> dict[str, Any]:
-        """{store, model, dimension, package and text or body, limit, among, also} -> {docs, cosines, also, mean,
+        """{store, model, dimension, package and text or body, limit, among, also} -> {docs, cosines, also,
         deviation}.
 
         ``among``, ``also``: ids as int64 in the machine's order, or None. ``body``: of an endpoint that embedded the
@@ -191,7 +191,6 @@ class Tasks:
             "docs": near.docs,
             "cosines": near.cosines,
             "also": also,
-            "mean": near.mean,
             "deviation": near.deviation,
         }
 

@@ -43,7 +43,7 @@ def matrix(database: SqliteDatabase, model: ModelRow) -> Iterator[Matrix]:
 def ask(held: Matrix, seed: int, limit: int, among: list[int] | None = None) -> list[int]:
     held.refresh()
     question = np.array(direction(seed, held.dimension), dtype=np.float32)
-    docs, cosines, _, _ = held.nearest(question, limit, None if among is None else np.array(among, dtype=np.int64))
+    docs, cosines, _ = held.nearest(question, limit, None if among is None else np.array(among, dtype=np.int64))
     assert cosines == sorted(cosines, reverse=True)
     return docs
 
