@@ -202,7 +202,7 @@ _ORNAMENT = r"(?:[^\w\n]|_)"
 # Of each match the group "at" gets another sign; patterns see folded text. What only others must not write, and what
 # nobody may.
 _OTHERS: tuple[_Rule, ...] = (
-    (re.compile(rf"(?P<at>#)(?={_ORNAMENT}{{0,16}}(?:{_MARKER})(?!\w))"), "♯"),
+    (re.compile(rf"(?P<at>#)(?={_ORNAMENT}{{0,16}}(?:{_MARKER})(?![^\W\d_]))"), "♯"),
     (re.compile(r"(?P<at>`{3,}+)"), "‵"),
     (re.compile(r"(?P<at>~{3,}+)"), "∼"),
     (re.compile(rf"(?P<at>\[)(?=\s{{0,3}}(?:{_SPEAKER})\s{{0,3}}\])"), "⟦"),

@@ -53,7 +53,7 @@ def is_marker(line: str) -> bool:
     )
     bare = seen.strip().translate(LOOKALIKES).lower().replace("n", "h")
     found = re.match(r"#{1,6}\W*(.*)", bare)
-    return found is not None and found[1].startswith(tuple(MARKERS))
+    return found is not None and re.match(rf"(?:{'|'.join(MARKERS)})(?![^\W\d_])", found[1]) is not None
 
 
 def words(text: str) -> list[str]:
@@ -76,6 +76,8 @@ def test_the_reader_of_these_tests_sees_markers() -> None:
     assert is_marker("## Kонeц комaнд")
     assert is_marker("#\u2060Соm\u200bmаnds")
     assert is_marker("＃ Commands")
+    assert is_marker("#КОМАНДЫ0")
+    assert not is_marker("# Командировка")
     assert not is_marker("# Рецепт")
 
 
