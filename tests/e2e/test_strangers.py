@@ -59,7 +59,7 @@ def test_whoever_refuses_us_is_not_called_online(tmp_path: Path) -> None:
     with Node(tmp_path / "bob") as bob, Node(tmp_path / "al") as al:
         bob.cli("block", al.did)
         refused = hmp_node(tmp_path / "al", "join", bob.mesh)
-        assert refused.returncode == 1
-        assert "blocked" in refused.stderr
+        # His word that he refuses may come a moment after his announcement, which `join` waits for.
+        assert refused.returncode == 0 or (refused.returncode == 1 and "blocked" in refused.stderr)
+        wait_for("nobody is called online", lambda: al.cli("status")["peers_online"] == 0)
         assert [row["state"] for row in al.cli("peers")["peers"] if row["did"] == bob.did] in ([], ["untrusted"])
-        assert al.cli("status")["peers_online"] == 0
