@@ -302,7 +302,7 @@ async def _set(ctx: Context, actor: Actor, ids: Sequence[int], status: str) -> M
             if status == ACTIVE:
                 await _no_twin(tx, row)
             await memories.set_status(tx, row.id, status, now=ctx.now())
-            await _wrote(ctx, tx, actor, row.id, was, text=status, author=row.author)
+            await _wrote(ctx, tx, actor, row.id, was, text=status, author=row.author, says=False)
         return MemoriesChanged(len(changed))
 
     return await ctx.write(work)
@@ -348,7 +348,7 @@ async def _supersede(ctx: Context, tx: Tx, actor: Actor, old: int, *, by: int, a
     await memories.supersede(tx, old, by=by, at=max(at, row.valid_from), now=ctx.now())
     await memory_links.add(tx, by, old, SUPERSEDES)
     await memory_links.follow(tx, old, by)
-    await _wrote(ctx, tx, actor, old, was, text=f"superseded by memory {by}", author=row.author)
+    await _wrote(ctx, tx, actor, old, was, text=f"superseded by memory {by}", author=row.author, says=False)
 
 
 async def _linked(tx: Tx, memory_id: int, words: Words) -> None:
@@ -372,7 +372,8 @@ async def _wrote(
     text: str,
     tags: Sequence[str] = (),
     author: str | None = None,
+    says: bool = True,
 ) -> None:
-    """``author``: who wrote the words, where this change left them as they were."""
-    await trail.wrote(ctx, tx, actor, (MEMORY, memory_id), was, text=text, tags=tags, says=author is None)
+    """``author``: who wrote the words, if it was another; ``says`` false: this change left them as they were."""
+    await trail.wrote(ctx, tx, actor, (MEMORY, memory_id), was, text=text, tags=tags, says=says)
     await memories.set_author(tx, MEMORY, memory_id, author or actor.label)

@@ -194,3 +194,15 @@ async def test_a_thousand_notes(alice: Side) -> None:
     for start in range(0, 1000, 500):
         assert set(await brought(alice, *notes[start : start + 500])) == {("added", "")}
     assert await alice.value("SELECT COUNT(*) FROM memory_links WHERE link_type = 'wiki'") == 999
+
+
+async def test_what_was_brought_in_stands_in_the_log_whoever_wrote_it(alice: Side) -> None:
+    for status in ("active", "archived"):
+        await brought(alice, said(f"{status} words", author="mcp:editor", status=status))
+    await brought(alice, said("first", "file:a"))
+    await brought(alice, said("second", "file:a", author="mcp:editor"))
+    found = (await alice.do("memory.list", states=["active", "archived"])).memories
+    assert len(found) == 3
+    for one in found:
+        content = await alice.value("SELECT content FROM log_messages WHERE hash = :hash", {"hash": one.log_hash})
+        assert content == one.content
